@@ -67,6 +67,9 @@ _SCALE_AGAIN_S = 30.0
 #: Wait this many seconds for an answer that is ready, or for a worker to end its processes (chosen,
 #: not measured).
 _ANSWER_S = 30.0
+#: A trial that was stopped for one of these reasons has met a fault of its worker, which every
+#: trial there would meet.
+_OF_THE_WORKER = (Reason.KERNEL_START, Reason.NO_GPU, Reason.FILE, Reason.INTERNAL)
 _OUTCOME, _FINDINGS = TypeAdapter(TrialOutcome), TypeAdapter(list[str])
 _ENVIRONMENT = TypeAdapter(dict[str, Any] | None)
 #: The message of a trial is cut to this many characters (chosen, not measured).
@@ -273,8 +276,8 @@ class DaskExecutor:
         """
         if refusal is not None:
             return (
-                f"no worker can run these trials: {refusal}; give the workers the versions, the "
-                "kernel and the data of this machine"
+                f"no worker can run these trials: {refusal}; a worker needs the versions, the "
+                "kernel and the data of this machine, room on its disk, and GPUs that work"
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
         limit = f"{self._settings.wait:g} s (cluster: wait)"
@@ -484,7 +487,8 @@ class Member:
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run a trial on the worker: send its files, wait for its end, and fetch its files.
 
-        A worker that cannot start the kernel, or whose answer cannot be read, runs no more trials.
+        A worker runs no more trials if its kernels, GPUs or disk have failed, or if its answer
+        cannot be read. Other workers run its trials again.
         """
         running.points.note_kernel(None, host=self.host)
         task = f"{spec.run_id}-{spec.attempt}-{token_hex(4)}"
@@ -500,11 +504,15 @@ class Member:
             follow = partial(self._follow, trial)
             answer = self._ask("run", asked, wake=trial.wake, meanwhile=follow)
             outcome = self._ended(trial, answer)
-            if outcome.reason is not Reason.KERNEL_START or running.control.stop_reason is not None:
+            is_stopped = outcome.state is TrialState.STOPPED
+            is_of_worker = is_stopped and outcome.reason in _OF_THE_WORKER
+            if not is_of_worker or running.control.stop_reason is not None:
                 return outcome
             self.refuse(outcome.message)
         except RefusedError as error:
-            return failed(Reason.INTERNAL, f"on {self.host}: {error}")
+            if trial.is_sent:
+                return failed(Reason.INTERNAL, f"on {self.host}: {error}")
+            self.refuse(str(error))  # Its disk is full, for example.
         except OSError as error:  # The sweep's machine has a fault.
             message = f"{spec.notebook}: {error.strerror or error}"
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
@@ -614,6 +622,7 @@ class Member:
         for path in {input_file.path for input_file in spec.inputs.values()} - self._sent_inputs:
             self._send(files_below(path) if path.is_dir() else [path])
             self._sent_inputs.add(path)  # These files never change.
+        trial.is_sent = True
 
     def _follow(self, trial: _TrialThere) -> None:
         """Fetch the new files of a trial, then wait for the next poll or an event."""
@@ -732,6 +741,7 @@ class _TrialThere:
         have: Name and stamp (size and time of the last change) of each file that is the same on
             both machines.
         seen: Name and stamp of each file that the last poll has found on the worker.
+        is_sent: Whether the worker has all files that the trial needs from the sweep's machine.
         wake: Event that ends the wait for the next poll: the trial is stopped, or has ended.
     """
 
@@ -740,4 +750,5 @@ class _TrialThere:
     running: RunningTrial
     have: dict[str, Stamp] = field(default_factory=dict)
     seen: dict[str, Stamp] = field(default_factory=dict)
+    is_sent: bool = False
     wake: threading.Event = field(default_factory=threading.Event)

@@ -173,10 +173,13 @@ def test_a_wrong_answer_of_a_worker_fails_at_most_its_trial(tmp_path: Path) -> N
     assert {TrialState.COMPLETED, TrialState.STOPPED} <= states
 
 
-def test_a_worker_that_starts_no_kernel_loses_its_trials_to_others(tmp_path: Path) -> None:
-    outcome = TrialOutcome(
-        state=TrialState.STOPPED, reason=Reason.KERNEL_START, message="no such library"
-    )
+@pytest.mark.parametrize(
+    "reason", [Reason.KERNEL_START, Reason.NO_GPU, Reason.FILE, Reason.INTERNAL]
+)
+def test_a_worker_whose_machine_has_a_fault_loses_its_trials_to_others(
+    tmp_path: Path, reason: Reason
+) -> None:
+    outcome = TrialOutcome(state=TrialState.STOPPED, reason=reason, message="no such library")
     answer = {"outcome": asdict(outcome), "findings": []}
     member = member_of(tmp_path, lambda act: json.dumps(answer if act == "run" else {}).encode())
     lost = run_on(member, tmp_path)
@@ -184,6 +187,18 @@ def test_a_worker_that_starts_no_kernel_loses_its_trials_to_others(tmp_path: Pat
     assert member.is_lost
     assert member.refusal is not None and "no such library" in member.refusal
     assert "no such library" in lost.message
+
+
+def test_a_worker_that_has_no_room_for_a_trials_files_loses_the_trial_to_others(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "out" / "c").mkdir(parents=True)
+    (tmp_path / "out" / "c" / "000001.ckpt").write_text("saved")
+    full = {"error": "OSError: [Errno 28] No space left on device"}
+    member = member_of(tmp_path, lambda act: json.dumps(full if act == "write" else {}).encode())
+    lost = run_on(member, tmp_path)
+    assert (lost.state, lost.reason) == (TrialState.STOPPED, Reason.WORKER_LOST)
+    assert member.refusal is not None and "No space left on device" in member.refusal
 
 
 def test_a_trial_that_fails_on_a_worker_does_not_lose_the_worker(tmp_path: Path) -> None:
