@@ -117,23 +117,44 @@ class Mirror:
             workload: Workload with the paths of the sweep's machine.
             host: Name of the worker's machine.
         """
-        home, code = workload.paths, None
-        if workload.snapshot is not None:
-            code = self.copy(Path(workload.snapshot.folder)).resolve()
         # A guard kills processes by a mark that contains the study's folder. The worker may run on
         # the sweep's machine, so its copy of the study must have another folder than the sweep's.
-        paths = home.copied_below(self.root)
+        paths = workload.paths.copied_below(self.root)
         cwd = self.copy(workload.cwd)
         url = workload.tracking or ""
         return replace(
             workload,
             cwd=cwd,
             paths=paths,
-            code_folder=code,
+            # The notebook finds modules beside its working folder, whose path at home may contain
+            # links.
+            code_folder=cwd.resolve(),
             host=host,
             # A worker cannot reach a store in a file.
             tracking=url if url.startswith("http") else None,
         )
+
+    def lay_out(self, workload: Workload, *, linked: Sequence[Path], made: Sequence[Path]) -> None:
+        """Make the working folder of the trials, next to the files that were sent.
+
+        Args:
+            workload: Workload with the paths of the worker's copies.
+            linked: Large files and linked folders of the sweep's machine that are not sent. If this
+                machine has its own at the same paths, the trials use these.
+            made: Folders of the sweep's machine, which may be empty.
+        """
+        workload.cwd.mkdir(parents=True, exist_ok=True)
+        for file, source in workload.frozen.items():
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            Path(file).write_bytes(source.encode("utf-8", "surrogateescape"))
+        for path in made:
+            self.copy(path).mkdir(parents=True, exist_ok=True)
+        for path in linked:
+            copy = self.copy(path)
+            # Through a broken link, the notebook could not write a file of its own.
+            if path.exists() and not os.path.lexists(copy):
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.symlink_to(path)
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
         """Return a trial's spec with the paths of the worker's copies."""
@@ -160,6 +181,8 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path], list[P
     """
     paths = workload.paths
     others = {paths.folder, paths.tracking, paths.artifacts}
+    if workload.snapshot is not None:
+        others |= {*map(Path, workload.snapshot.frozen_in(str(workload.cwd)))}
     if workload.data is not None:  # Each machine fetches the data itself.
         others.add(workload.data.place())
     travelling: list[Path] = []

@@ -174,8 +174,7 @@ class TrialsOnWorker(WorkerPlugin):
         """Prepare this worker for trials. The longest part is to fetch their data.
 
         Args:
-            linked: Paths of large files and linked folders of the sweep's machine that are not
-                sent. This worker uses its own at the same paths.
+            linked: Paths of large files and linked folders, as `Mirror.lay_out` describes them.
             made: Paths of folders of the sweep's machine, which may be empty.
 
         Returns:
@@ -188,15 +187,7 @@ class TrialsOnWorker(WorkerPlugin):
         secede()  # type: ignore[no-untyped-call]
         asked = self._mirror.workload(self._workload, host=socket.gethostname())
         self._workload = asked
-        asked.cwd.mkdir(parents=True, exist_ok=True)
-        for file, source in asked.frozen.items():
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
-            Path(file).write_bytes(source.encode("utf-8", "surrogateescape"))
-        for path in map(Path, made):
-            self._mirror.copy(path).mkdir(parents=True, exist_ok=True)
-        for path in map(Path, linked):
-            self._mirror.copy(path).parent.mkdir(parents=True, exist_ok=True)
-            self._mirror.copy(path).symlink_to(path)
+        self._mirror.lay_out(asked, linked=[*map(Path, linked)], made=[*map(Path, made)])
         if asked.data is not None:
             asked.data.bring(self._say, lambda: self.is_over, copy=asked.cwd)
         with self._closing:

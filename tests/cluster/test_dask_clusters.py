@@ -22,6 +22,7 @@ import psutil
 import pytest
 from studies import processes_in, until, workload_of
 
+from sweeper.cluster import files
 from sweeper.cluster.dask_cluster import DaskCluster
 from sweeper.cluster.executor import DaskExecutor
 from sweeper.cluster.files import Mirror, difference, files_of, path_of, stamp_of
@@ -97,6 +98,53 @@ def test_a_workers_paths_are_below_its_root(tmp_path: Path) -> None:
     assert there.snapshot == workload.snapshot  # whose name the executed notebooks have
     spec = trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c", continues=None)
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
+
+
+def test_a_worker_has_modules_where_the_notebook_looks_for_them_below_a_linked_folder(
+    tmp_path: Path,
+) -> None:
+    real, home = tmp_path / "nfs", tmp_path / "home"
+    real.mkdir()
+    home.symlink_to(real)
+    workload = a_workload(home / "nb")
+    snapshot = CodeSnapshot(
+        folder=str(real / "nb"),
+        notebook_name="nb.ipynb",
+        notebook=workload.notebook.text,
+        files={"../lib/far.py": "far = 1\n"},
+    )
+    there = Mirror(root=tmp_path / "root").workload(
+        replace(workload, snapshot=snapshot), host="node7"
+    )
+    assert there.frozen == {str(there.cwd.parent / "lib" / "far.py"): "far = 1\n"}
+
+
+def test_a_worker_gets_modules_from_the_snapshot_whatever_else_is_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_ALL_BYTES", 10)
+    home, root = tmp_path / "home", tmp_path / "root"
+    workload = a_workload(home)
+    for name in ("data/1.csv", "data/2.csv", "lib/far.py"):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text("far = 2\n")
+    travelling, linked, made = files.travelling_files(workload)
+    assert travelling == [home / "data" / "1.csv"]
+    assert linked == [home / "data" / "2.csv"]
+    mirror = Mirror(root=root)
+    there = mirror.workload(workload, host="node7")
+    mirror.lay_out(there, linked=[*linked, home / "lib"], made=made)
+    assert (there.cwd / "lib" / "far.py").read_text() == "far = 1\n"
+    assert (there.cwd / "data" / "2.csv").readlink() == home / "data" / "2.csv"
+
+
+def test_a_notebook_can_write_a_large_file_that_the_worker_lacks(tmp_path: Path) -> None:
+    mirror, workload = Mirror(root=tmp_path / "root"), a_workload(tmp_path / "home")
+    there = mirror.workload(workload, host="node7")
+    lacking = [tmp_path / "home" / name for name in ("best.pt", "runs")]
+    mirror.lay_out(there, linked=lacking, made=[])
+    (there.cwd / "best.pt").write_text("weights")
+    (there.cwd / "runs").mkdir()
 
 
 def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
