@@ -228,6 +228,11 @@ class DaskExecutor:
                 for member in self._members.values()
             )
 
+    @property
+    def _is_ending(self) -> bool:
+        """Whether no more trials begin, unless a running trial loses its worker."""
+        return self._is_over or (self._source is not None and self._source.is_closed())
+
     def _watch(self, is_done: Callable[[], bool]) -> None:
         """Poll the scheduler for workers that have come or gone, until a condition is true.
 
@@ -262,7 +267,8 @@ class DaskExecutor:
             if now_s - used_s >= limit_s:
                 why = f"{self._cluster.place}: {self._lack(max(refusals, default=None))}"
                 raise BrokenError(f"{why}, and resume with the same command")
-            if self._settings.class_ is not None and now_s - scaled_s > _SCALE_AGAIN_S:
+            is_due = now_s - scaled_s > _SCALE_AGAIN_S and not self._is_ending
+            if self._settings.class_ is not None and is_due:
                 scaled_s = now_s
                 self._cluster.scale(min(self._settings.max, trials, self._most or trials))
             with self._change:
@@ -353,7 +359,7 @@ class DaskExecutor:
                 self._slots.remove(slot)
                 slot.result()
             used = sum(member.used for member in self._members.values())
-            is_over = self._is_over or source.is_closed()
+            is_over = self._is_ending
             while not is_over and used != self._most:
                 free = [
                     member

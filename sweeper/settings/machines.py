@@ -82,8 +82,8 @@ class Cluster(SettingsModel):
     options: dict[str, PlainValue] = Field(default_factory=dict)
     """The arguments of the class."""
     max: Annotated[int, Field(ge=1)] = 1
-    """The number of workers that the class starts at most. There are never more workers than trials
-    that run at once."""
+    """The number of workers that the class starts at most. There are never more workers than the
+    study has trials, or than -j allows."""
     wait: Duration = 600.0
     """How long the sweep waits for the first worker, and for a new worker or the scheduler after it
     was lost."""

@@ -22,11 +22,11 @@ import psutil
 import pytest
 from studies import processes_in, until, workload_of
 
-from sweeper.cluster import files
+from sweeper.cluster import executor, files
 from sweeper.cluster.dask_cluster import DaskCluster
 from sweeper.cluster.executor import DaskExecutor
 from sweeper.cluster.files import Mirror, difference, files_of, path_of, stamp_of
-from sweeper.errors import SettingsError
+from sweeper.errors import BrokenError, SettingsError
 from sweeper.execution.workload import Workload
 from sweeper.settings.machines import Cluster
 from sweeper.settings.yaml_reader import read_yaml
@@ -286,6 +286,46 @@ def test_the_slurm_script_requests_what_the_page_states_and_only_the_user_can_re
     assert "--nthreads 2" in script
     assert f"\n{sys.executable} -m distributed.cli.dask_worker tls://" in script
     assert "--tls-ca-file" in script
+
+
+class ScaledCluster:
+    """A cluster of a class, whose jobs never become workers."""
+
+    place = "some.Class"
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def workers(self) -> set[Any]:
+        return set()
+
+    def scale(self, workers: int) -> None:
+        self.asked.append(workers)
+
+    def close(self) -> None:
+        pass
+
+
+def test_jobs_that_end_are_replaced_only_while_trials_may_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ScaledCluster()
+    monkeypatch.setattr(executor, "DaskCluster", lambda *_, **__: cluster)
+    monkeypatch.setattr(executor, "_SCALE_AGAIN_S", 0.0)
+    monkeypatch.setattr(executor, "_LOOK_S", 0.01)
+    settings = Cluster.model_validate({"class": "some.Class", "max": 8, "wait": "0.3s"})
+    workload = workload_of(write_notebook(tmp_path / "nb.ipynb"), study={"trials": 5})
+    began = DaskExecutor(workload, settings, most=None)
+    began._source = ListedTrials([])
+    with pytest.raises(BrokenError):
+        began._watch(lambda: False)
+    assert len(cluster.asked) > 1
+    assert {*cluster.asked} == {5}
+    cluster.asked.clear()
+    began._source.stop("by hand")  # and a trial still runs
+    with pytest.raises(BrokenError):
+        began._watch(lambda: False)
+    assert cluster.asked == []
 
 
 @pytest.mark.kernel
