@@ -765,6 +765,7 @@ class Places:
             self._close(gpu, str(error))
             return None
         by_session = _by_session(self._driver.used_by(gpu.uuid))
+        are_measured = True
         for place in places:
             taken_bytes = by_session.get(place.running.points.pid or 0)
             before_bytes = place.used_before_bytes
@@ -775,10 +776,14 @@ class Places:
                 taken_bytes = max(0, used_bytes - before_bytes) if is_lone else None
             if taken_bytes is not None:
                 place.see(gpu, taken_bytes)
+            are_measured &= taken_bytes is not None
         usable = self._usable(gpu)
         claims = [*self._claims_on(gpu), *others]
         foreign = max(0, (used_bytes or 0) - sum(claim.used_bytes for claim in claims))
         free = usable - foreign - sum(claim.claim_bytes for claim in claims)
+        if others or (are_measured and foreign > (1 - _EMPTY_SHARE) * usable):
+            for place in places:  # Another sweep or program may have come after the trial began.
+                place.is_alone_on_gpu = False
         return _Room(
             gpu=gpu,
             places=places,

@@ -460,6 +460,32 @@ def test_a_trial_is_infeasible_only_if_no_other_trial_used_the_memory_that_ran_o
             assert (settled.is_infeasible, settled.message) == (False, "why")
 
 
+def test_a_trial_is_not_infeasible_if_another_sweep_or_program_has_come_to_its_gpu(
+    make: Make,
+) -> None:
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="why")
+    driver = StatedDriver("GPU-a")
+    places, another_sweep = (learned(make(driver=driver), 1) for _ in range(2))
+    first = Trial(places)
+    place = first.begun()
+    with process() as pid:
+        first.running.points.note_kernel(pid)
+        first.shows(driver, 20)
+        assert places.settle(place, outcome).is_infeasible
+        driver.used["GPU-a"] = 38 * GIB
+        assert not places.settle(place, outcome).is_infeasible
+        driver.used["GPU-a"] = 20 * GIB
+        assert not places.settle(place, outcome).is_infeasible, "the program has ended since"
+        first.end()
+    driver.used["GPU-a"] = 0
+    driver.by_process["GPU-a"] = {}
+    second = Trial(places)
+    place = second.begun()
+    assert places.settle(place, outcome).is_infeasible
+    Trial(another_sweep).begun()
+    assert not places.settle(place, outcome).is_infeasible
+
+
 def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(make: Make) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="oh")
     places = make("GPU-a")
