@@ -296,4 +296,6 @@ class TrialsOnWorker(WorkerPlugin):
     def _places(self) -> Places:
         # Assume at least two trials, because another worker may use the same GPUs.
         jobs = max(2, self._dask_worker.state.nthreads)
-        return Places.of_machine(self._workload.settings.resources, jobs=jobs)
+        settings = self._workload.settings
+        has_neighbours = settings.cluster is not None and settings.cluster.local_workers > 1
+        return Places.of_machine(settings.resources, jobs=jobs, shares_machine=has_neighbours)

@@ -247,6 +247,7 @@ class Places:
         claims: Memory reservations, shared with the user's other sweeps.
         mps: MPS, which lets trials on one GPU compute at the same time. None if they take turns.
         checkpoints: Takes frozen trials off their GPU. None if they keep their GPU memory there.
+        shares_machine: Whether other workers of the same sweep run trials on this machine.
         root: Root of the file system with `/proc` and `/sys`, from which the free memory and the
             counts of killed processes are read.
         look_s: Seconds between two checks of the memory of running trials.
@@ -263,12 +264,13 @@ class Places:
         claims: Claims | None = None,
         mps: Mps | None = None,
         checkpoints: CudaCheckpoints | None = None,
+        shares_machine: bool = False,
         root: Path = Path("/"),
         look_s: float = _LOOK_S,
         settled_s: float = _SETTLED_S,
     ) -> None:
         self.gpus, self.mps = list(gpus), mps
-        self._checkpoints = checkpoints
+        self._checkpoints, self._shares_machine = checkpoints, shares_machine
         self._resources = resources or Resources()
         self._stated_bytes = self._resources.claim_bytes
         self._per_trial = self._resources.gpus_per_trial
@@ -285,20 +287,28 @@ class Places:
         self._is_watching = self._has_warned = False
 
     @classmethod
-    def of_machine(cls, resources: Resources, *, jobs: int, driver: Nvml | None = None) -> Places:
+    def of_machine(
+        cls,
+        resources: Resources,
+        *,
+        jobs: int,
+        driver: Nvml | None = None,
+        shares_machine: bool = False,
+    ) -> Places:
         """Return the device assignments of this machine, with the GPUs that a user asks for.
 
         Args:
             resources: Section `resources` of the parameters file.
             jobs: Number of trials that run at once. With one, MPS is not used.
             driver: Driver of the GPUs. Default: NVIDIA's.
+            shares_machine: Whether other workers of the same sweep run trials on this machine.
 
         Raises:
             SettingsError: This machine lacks a GPU that is asked for, a GPU is too small for a
                 trial, or a trial needs more GPUs than there are.
         """
         if resources.gpus == "none":
-            return cls(resources=resources)
+            return cls(resources=resources, shares_machine=shares_machine)
         driver, per_trial = driver or Nvml(), resources.gpus_per_trial
         gpus = chosen_gpus(resources, driver)
         mps = None
@@ -317,7 +327,14 @@ class Places:
                     "resources.frozen: off_gpu: frozen trials keep their GPU: %s", obstacle
                 )
                 checkpoints = None
-        return cls(gpus, resources=resources, driver=driver, mps=mps, checkpoints=checkpoints)
+        return cls(
+            gpus,
+            resources=resources,
+            driver=driver,
+            mps=mps,
+            checkpoints=checkpoints,
+            shares_machine=shares_machine,
+        )
 
     @property
     def env(self) -> dict[str, str]:
@@ -554,7 +571,7 @@ class Places:
             # A trial with a limit in torch could not use the whole GPU, so it may still fit there
             # without this limit.
             had_gpu_memory=place.is_alone_on_gpu and place.memory_fraction is None,
-            had_host_memory=place.is_alone,
+            had_host_memory=place.is_alone and not self._shares_machine,
             shares_by_mps=self.mps is not None and not place.is_alone_on_gpu,
             failed_gpus=failed or None,
         )
