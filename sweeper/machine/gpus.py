@@ -6,6 +6,7 @@ This module does not initialise CUDA, whose context would use a few hundred MB o
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from ..errors import SettingsError
 from ..settings.machines import Resources
@@ -30,13 +31,14 @@ def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
     present = present_gpus(driver)
     chosen = present
     if not isinstance(wanted, str):
-        missing = [index for index in wanted if index >= len(present)]
+        numbered = _by_number(present)
+        missing = [number for number in wanted if number not in numbered]
         if missing:
-            there = f"0 to {len(present) - 1}" if present else "no NVIDIA GPU"
+            there = ", ".join(map(str, sorted(numbered))) or "no NVIDIA GPU"
             raise SettingsError(
                 f"resources.gpus: this machine has no GPU {missing[0]}; it has: {there}"
             )
-        chosen = [present[index] for index in wanted]
+        chosen = [gpu for number in wanted for gpu in numbered[number]]
     for gpu in chosen:
         if gpu.is_part and per_trial > 1:
             raise SettingsError(
@@ -56,6 +58,20 @@ def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
             f"{len(chosen)}"
         )
     return chosen
+
+
+def _by_number(present: Sequence[Gpu]) -> dict[int, list[Gpu]]:
+    """Return GPUs by their numbers in a parameters file.
+
+    The numbers are those of nvidia-smi, which the parts of a GPU share. If CUDA_VISIBLE_DEVICES is
+    set, they are positions in it.
+    """
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return {position: [gpu] for position, gpu in enumerate(present)}
+    numbered: dict[int, list[Gpu]] = {}
+    for gpu in present:
+        numbered.setdefault(gpu.number, []).append(gpu)
+    return numbered
 
 
 def present_gpus(driver: Nvml) -> list[Gpu]:

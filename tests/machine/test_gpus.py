@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def test_auto_selects_all_gpus_and_numbers_select_some_of_them() -> None:
     assert found([1, 0]) == ["GPU-b", "GPU-a"]
 
 
-@pytest.mark.parametrize(("driver", "there"), [(TWO, "0 to 1"), (StatedDriver(), "no NVIDIA GPU")])
+@pytest.mark.parametrize(("driver", "there"), [(TWO, "0, 1"), (StatedDriver(), "no NVIDIA GPU")])
 def test_the_message_about_an_unknown_gpu_lists_the_existing_ones(
     driver: StatedDriver, there: str
 ) -> None:
@@ -77,6 +78,16 @@ def test_a_number_means_the_same_gpu_if_one_before_it_has_failed(
     assert [gpu.uuid for gpu in chosen_gpus(wanted(), driver)] == ["GPU-3", "MIG-2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
     assert chosen_gpus(wanted(), driver) == []
+
+
+def test_numbers_in_a_parameters_file_are_those_of_nvidia_smi() -> None:
+    driver = StatedDriver("GPU-0", "MIG-1", "MIG-2", "GPU-2")
+    parts = [replace(gpu, number=1) for gpu in driver.gpus[1:3]]
+    driver.gpus = [*parts, replace(driver.gpus[3], number=2)]  # GPU 0 has failed
+    chosen = chosen_gpus(wanted([2, 1]), driver)
+    assert [gpu.uuid for gpu in chosen] == ["GPU-2", "MIG-1", "MIG-2"]
+    with pytest.raises(SettingsError, match=r"has no GPU 0; it has: 1, 2$"):
+        chosen_gpus(wanted([0]), driver)
 
 
 def test_numbers_in_a_parameters_file_are_positions_among_the_visible_gpus(
