@@ -26,7 +26,8 @@ _WORDS = [
         Fault.DEVICE,
         r"uncorrectable (ECC|NVLink)|(ECC|NVLINK)_?UNCORRECTABLE|fallen off the bus|GPU is lost"
         r"|GPU requires reset|cudaErrorContained|CUDA_ERROR_CONTAINED|access of peer GPU memory"
-        r"|system not yet initialized|are busy or unavailable|DEVICES?_?UNAVAILABLE",
+        r"|CUDA-capable devices?(\(s\))? (is/)?are busy or unavailable"
+        r"|system not yet initialized|DEVICES?_?UNAVAILABLE",
     ),
     # Messages of Spark, DuckDB, Ray, and of TensorFlow on a CPU.
     (
@@ -35,12 +36,13 @@ _WORDS = [
         r"|device:CPU:\d+ by allocator",
     ),
     # Messages of torch, NCCL, Triton, Numba, LightGBM, CuPy, XGBoost, RMM, JAX, TensorFlow, and
-    # CUDA's own libraries.
+    # CUDA's own libraries. Web services say RESOURCE_EXHAUSTED when a quota is used up.
     (
         Fault.GPU_MEMORY,
         r"OutOfMemoryError|cuda[^\n]{0,80}out[ _]of[ _]memory|cudaErrorMemoryAllocation"
         r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
-        r"|RESOURCE_EXHAUSTED|ResourceExhaustedError|\bCU[A-Z]+(_[A-Z]+)*_ALLOC(ATION)?_FAILED",
+        r"|RESOURCE_EXHAUSTED[^\n]{0,200}(memory|alloc|\bOOM\b)|ResourceExhaustedError"
+        r"|\bCU[A-Z]+(_[A-Z]+)*_ALLOC(ATION)?_FAILED",
     ),
     # Messages of cuBLAS, cuDNN, XLA, TensorFlow and torch if their workspace does not fit into
     # memory.

@@ -23,6 +23,10 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         ("GPU_MEMORY", "JaxRuntimeError: INTERNAL: CUDA error: : CUDA_ERROR_OUT_OF_MEMORY: out"),
         ("MAYBE_GPU_MEMORY", "FAILED_PRECONDITION: DNN library initialization failed. Look at"),
         ("MAYBE_GPU_MEMORY", "Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR"),
+        (
+            "GPU_MEMORY",
+            "XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.0GiB",
+        ),
         # TensorFlow
         ("GPU_MEMORY", "ResourceExhaustedError: {{function_node __wrapped__MatMul}} OOM when"),
         ("MAYBE_GPU_MEMORY", "InternalError: Failed copying: Dst tensor is not initialized."),
@@ -45,6 +49,7 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         ("DEVICE", "RuntimeError: CUDA error: uncorrectable NVLink error detected during the"),
         ("DEVICE", "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error"),
         ("DEVICE", "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+        ("DEVICE", "CUDA error: all CUDA-capable devices are busy or unavailable"),
         ("DEVICE", "cudaErrorDevicesUnavailable"),
         ("DEVICE", "cudaGetDeviceCount() failed. Error 802: system not yet initialized"),
         ("DEVICE", "Unable to determine the device handle for GPU0: GPU is lost.  Reboot"),
@@ -76,6 +81,15 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         # nobody's but the notebook's
         (None, "ValueError: the queue is out of memory slots"),
         (None, "ValueError: a MemoryErrorLike"),
+        (
+            None,
+            "ClientError: 429 RESOURCE_EXHAUSTED. {'message': 'You exceeded your quota, room 1'}",
+        ),
+        (
+            None,
+            "status = StatusCode.RESOURCE_EXHAUSTED\n details = Received message larger than max",
+        ),
+        (None, "RuntimeError: all workers are busy or unavailable"),
         ("DISK", "OSError: [Errno 28] No space left on device"),
     ],
 )
