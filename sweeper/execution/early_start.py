@@ -25,8 +25,10 @@ from .verdict import judge
 #: measured). The proof takes the time of one trial.
 _FEWEST_LEFT = 2
 #: If no trial makes the proof for this number of seconds, a withheld trial makes it (chosen, not
-#: measured). Usually, the trial that follows the reference in its slot makes it at once.
-_PATIENCE_S = 2.0
+#: measured). Usually, the trial that follows the reference in its slot makes it at once. A trial
+#: that was pruned passes its stop on to the repetition, which then proves nothing. So it waits
+#: longer, until a trial that was not stopped has made the proof.
+_PATIENCE_S, _PATIENCE_OF_PRUNED_S = 2.0, 10.0
 #: A trial that was stopped for one of these reasons is withheld nevertheless, because its notebook
 #: had come to its end.
 _NO_STOP = (None, StopReason.PRUNED)
@@ -112,6 +114,7 @@ def _has_verdict(site: Site, attempt: Attempt) -> bool:
     policy, running = site.pool.policy, attempt.running
     control = running.control
     idle_since_s = time.monotonic()
+    patience_s = _PATIENCE_S if control.stop_reason is None else _PATIENCE_OF_PRUNED_S
     with control.waiting():
         control.waits_for = "the proof of forked kernels"
         while _verdict(site) is Verdict.PENDING:
@@ -119,7 +122,7 @@ def _has_verdict(site: Site, attempt: Attempt) -> bool:
                 return False
             if not policy.is_idle:
                 idle_since_s = time.monotonic()
-            elif time.monotonic() - idle_since_s > _PATIENCE_S:
+            elif time.monotonic() - idle_since_s > patience_s:
                 break
             time.sleep(POLL_S)
     if _verdict(site) is Verdict.PENDING:

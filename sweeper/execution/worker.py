@@ -70,7 +70,7 @@ class Worker:
             if not start_early(self.site, spec, running):
                 prove_forking(self.site, running)
             started_s = clock.own_s
-            outcome = self._run(spec, running)
+            return self._run(spec, running)
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
             # If the machine is the cause, every other trial would fail too. So stop the sweep.

@@ -65,6 +65,8 @@ def test_outcomes_of_forked_kernels_are_withheld_until_forking_is_proven(tmp_pat
     warm = [trial for trial in found.values() if trial.kernel == "warm"]
     assert len(warm) >= 2
     assert {(trial.proof, trial.proven_by) for trial in warm} == {("equal", ended[0])}
+    durations = {record.run_id: round(record.duration_s, 3) for record in result.records}
+    assert durations == {run_id: trial.duration_s for run_id, trial in found.items()}
     assert {record.attempt for record in result.records} == {1}
     assert {record.scores["val"] - record.params["x"] for record in result.records} == {0}
     assert result.findings == []
