@@ -22,6 +22,7 @@ from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import PointSource
 from ..notebooks.compare import Execution
+from ..notebooks.metadata import TrialMetadata
 from ..notebooks.scores import variables_to_read
 from ..settings import Settings
 from ..study_folder.saved import saved_in
@@ -58,6 +59,8 @@ class Attempt:
         kernel: How the kernel must be made. None if the fork policy decides.
         repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated for a proof
             of forked kernels. None for a trial of the sweep, whose limit is `limits.trial`.
+        earlier: Metadata of a run of this trial that failed, whose checkpoint this run resumes if
+            there is one.
 
     Attributes:
         file: The executed notebook of the trial.
@@ -74,9 +77,10 @@ class Attempt:
         *,
         kernel: KernelOrigin | None = None,
         repetition_limit_s: float | None = None,
+        earlier: TrialMetadata | None = None,
     ) -> None:
         self.spec, self.running = spec, running
-        self.file = new_file(site, spec)
+        self.file = new_file(site, spec, earlier=earlier)
         self.result = KernelResult(ending=Stopped())
         self.outcome = TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL)
         self._site, self._kernel = site, kernel

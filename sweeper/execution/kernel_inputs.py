@@ -10,14 +10,23 @@ from importlib.metadata import version
 from .. import kernels
 from ..notebook_api.messages import OBSERVED_VARIABLE, TRIAL_VARIABLE
 from ..notebooks.executed import ExecutedNotebook
+from ..notebooks.metadata import TrialMetadata
 from ..notebooks.seeds import replace_seeds
 from ..trials import Params, TrialSpec, Value
 from .site import Site
 from .workload import Workload
 
 
-def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
-    """Return the executed notebook of a trial before it runs, with its params. Write no file."""
+def new_file(
+    site: Site, spec: TrialSpec, *, earlier: TrialMetadata | None = None
+) -> ExecutedNotebook:
+    """Return the executed notebook of a trial before it runs, with its params. Write no file.
+
+    Args:
+        site: Site of the trial.
+        spec: Spec of the trial.
+        earlier: As in `ExecutedNotebook`.
+    """
     workload = site.workload
     node = kernels.inject(
         workload.notebook.fresh_copy(workload.kernel_name),
@@ -27,7 +36,7 @@ def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
     )
     if workload.replaces_seeds and workload.notebook.language == "python":
         replace_seeds(node, spec.seed)
-    file = ExecutedNotebook(node, spec)
+    file = ExecutedNotebook(node, spec, earlier=earlier)
     known = workload.notebook.assignments
     file.note(
         originals={

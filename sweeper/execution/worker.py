@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -128,7 +129,8 @@ class Worker:
         """Run a failed trial again in a started kernel.
 
         If the trial does not fail there, forking was the cause, and no more kernels are forked.
-        Failures of one kind are compared only once.
+        Failures of one kind are compared only once. A comparison does not resume the checkpoint of
+        the run that failed, unless the trial resumes an earlier attempt, whose work would be lost.
 
         Args:
             why: Why the trial runs again.
@@ -140,6 +142,8 @@ class Worker:
         if is_comparison and not policy.doubts_failure(kind):
             return first
         running, published = first.running, first.running.points.step
+        if is_comparison and first.spec.continues is None:
+            shutil.rmtree(first.spec.checkpoint_dir, ignore_errors=True)
         running.points.keep(lambda _: None)  # From now on, the second run keeps them.
 
         def resume(point: Point) -> None:
@@ -151,7 +155,13 @@ class Worker:
         repeated = RunningTrial(Points(resume))
         # A stop of the trial also ends the second run.
         with running.control.passed_on(repeated.control):
-            second = Attempt(first.spec, repeated, self.site, kernel=STARTED_ANEW)
+            second = Attempt(
+                first.spec,
+                repeated,
+                self.site,
+                kernel=STARTED_ANEW,
+                earlier=first.file.metadata,
+            )
             outcome = second.execute()
         has_ended_well = outcome.state not in (TrialState.STOPPED, TrialState.FAILED)
         if is_comparison and has_ended_well:

@@ -32,9 +32,13 @@ class ExecutedNotebook:
     Args:
         node: Copy of the research notebook with the trial's params.
         spec: Spec of the trial.
+        earlier: Metadata of an earlier run of this attempt, whose checkpoint this run resumes.
+            Default: the metadata of the earlier attempt that the spec continues.
     """
 
-    def __init__(self, node: NotebookNode, spec: TrialSpec) -> None:
+    def __init__(
+        self, node: NotebookNode, spec: TrialSpec, *, earlier: TrialMetadata | None = None
+    ) -> None:
         self.node = node
         if "parameters" in (papermill := node.metadata.get("papermill", {})):
             papermill["parameters"] = as_json(papermill["parameters"])
@@ -55,10 +59,11 @@ class ExecutedNotebook:
             proposal=spec.proposal,
             inputs=spec.inputs,
         )
-        earlier = BLANK
-        if spec.continues is not None and checkpoint_files(spec.checkpoint_dir):
-            earlier = read_metadata(spec.continues) or BLANK
-        self.points = RecordedPoints(earlier, code=spec.code)
+        if not checkpoint_files(spec.checkpoint_dir):
+            earlier = None
+        elif earlier is None and spec.continues is not None:
+            earlier = read_metadata(spec.continues)
+        self.points = RecordedPoints(earlier or BLANK, code=spec.code)
 
     @property
     def metadata(self) -> TrialMetadata:

@@ -100,26 +100,33 @@ def test_no_two_trials_share_a_random_stream(tmp_path: Path) -> None:
 def test_a_zygote_that_dies_loses_no_trial(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
-        "import os, signal\nfrom pathlib import Path",
+        "import os, signal\nimport sweeper\nfrom pathlib import Path",
         PAUSE,
+        "if sweeper.load_checkpoint() is None:\n"
+        "    sweeper.report(0, loss=1.0)\n    sweeper.save_checkpoint()",
         "parent = Path(f'/proc/{os.getppid()}/cmdline').read_text()\n"
         "if 'zygote/__main__' in parent and not Path('killed').exists():\n"
         "    Path('killed').touch()\n    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    time.sleep(60)",
-        "val = x",
+        "sweeper.report(1, loss=0.5)\nval = x",
         enough=lambda ended: (tmp_path / "killed").exists() and forked(2)(ended[-2:]),
     )
     assert (tmp_path / "killed").exists()
     assert result.counts["completed"] == len(result.records)
     assert metadata(result.records[-1]).kernel == "warm", "another zygote was raised"
+    steps = [metadata(record).series["loss"].steps for record in result.records]
+    assert [*map(list, steps)] == [[0, 1]] * len(steps), "one has resumed its checkpoint"
 
 
 FAILS_IN_FORKS = """
 import os
+import sweeper
 from pathlib import Path
 
 is_forked = 'zygote/__main__' in Path(f'/proc/{os.getppid()}/cmdline').read_text()
+sweeper.score(has_resumed=sweeper.load_checkpoint() is not None)
 if is_forked and x > 1:
+    sweeper.save_checkpoint()
     raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')
 val = x
 """
@@ -135,6 +142,7 @@ def test_notebooks_that_fail_only_in_forked_kernels_run_in_started_ones(tmp_path
     )
     assert result.counts["completed"] == len(result.records)
     assert {metadata(record).kernel for record in result.records} == {"cold"}
+    assert {record.scores["has_resumed"] for record in result.records} == {0.0}
     (finding,) = result.findings
     assert "re-initialize CUDA" in finding
 

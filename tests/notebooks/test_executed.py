@@ -14,7 +14,7 @@ import pytest
 
 from sweeper.notebook_api.messages import Point, PointSource
 from sweeper.notebooks.executed import ExecutedNotebook, mark_ended
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import TrialMetadata, read_metadata
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
@@ -43,10 +43,12 @@ def begin(tmp_path: Path, make_spec: MakeSpec) -> Callable[..., ExecutedNotebook
     """Return a function that makes an executed notebook from parts of a trial's spec."""
     path = write_notebook(tmp_path / "research.ipynb", "print(x)")
 
-    def begin(*, papermill: Any = None, **stated: Any) -> ExecutedNotebook:
+    def begin(
+        *, papermill: Any = None, earlier: TrialMetadata | None = None, **stated: Any
+    ) -> ExecutedNotebook:
         node = ResearchNotebook(path).fresh_copy()
         node.metadata["papermill"] = papermill or {}
-        return ExecutedNotebook(node, make_spec(**stated))
+        return ExecutedNotebook(node, make_spec(**stated), earlier=earlier)
 
     return begin
 
@@ -72,6 +74,23 @@ def test_an_executed_notebook_names_its_trial_at_once_and_its_ending_later(begin
     expected |= {"state": "failed", "reason": "cell_error", "message": "ZeroDivisionError"}
     expected |= {"scores": {"val_acc": 0.5}, "duration_s": 1.235}
     assert stored_in(file.path).items() >= expected.items()
+
+
+def test_a_run_has_the_steps_of_the_failed_run_whose_checkpoint_it_resumes(
+    begin: Begin, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoints"
+    first = begin(checkpoint_dir=folder)
+    for step in range(2):
+        first.points.record(Point(step=step, metrics={"loss": 1.0}))
+    anew = begin(checkpoint_dir=folder, earlier=first.metadata)
+    folder.mkdir()
+    (folder / "000001.ckpt").touch()
+    resumed = begin(checkpoint_dir=folder, earlier=first.metadata)
+    for second in (anew, resumed):
+        second.points.record(Point(step=2, metrics={"loss": 0.5}))
+    assert list(anew.metadata.series["loss"].steps) == [2]
+    assert list(resumed.metadata.series["loss"].steps) == [0, 1, 2]
 
 
 def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> None:
