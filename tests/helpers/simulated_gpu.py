@@ -116,9 +116,17 @@ class SimulatedGpus(Nvml):
         command = [sys.executable, __file__, str(self._socket)]
         command += [str(self._memory_bytes), self._mode]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
-        while not self._socket.exists():
+        while not self._answers():
             time.sleep(0.01)
         return self
+
+    def _answers(self) -> bool:
+        """Return whether the GPU answers. Its socket's file exists a moment earlier."""
+        try:
+            self.ask(op="state")
+        except OSError:
+            return False
+        return True
 
     def __exit__(
         self,
