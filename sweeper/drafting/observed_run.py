@@ -15,6 +15,7 @@ from ..notebooks.executed import change_metadata
 from ..notebooks.fingerprint import Fingerprint
 from ..notebooks.metadata import BLANK, TrialMetadata, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
+from ..notebooks.replacing import Cell
 from ..notebooks.research import ResearchNotebook
 from ..search.seeds import trial_seed
 from ..settings import Settings
@@ -90,7 +91,11 @@ class ObservedRun:
         """Read a run from its executed notebook."""
         node = read_notebook(file)
         metadata = metadata_of(node) or BLANK
-        code = Code(notebook.code, dict(_changes(node, metadata)), notebook.modules.values())
+        code = Code(
+            notebook.code,
+            dict(_changes(node, metadata, notebook.assignments.cells)),
+            notebook.modules.values(),
+        )
         scores, variables = seen_scores(node, code, literals=notebook.assignments.literals())
         return cls(
             file=file,
@@ -152,13 +157,28 @@ class ObservedRun:
         return draft(notebook, trials=trials, seen=seen, code=self.code)
 
 
-def _changes(node: Any, metadata: TrialMetadata) -> Iterator[tuple[tuple[int, int], Sequence[str]]]:
-    """Yield cells and lines of the statements in a run, each with the variables it has changed."""
+def _changes(
+    node: Any, metadata: TrialMetadata, cells: Sequence[Cell]
+) -> Iterator[tuple[tuple[int, int], Sequence[str]]]:
+    """Yield cells and lines of the statements in a run, each with the variables it has changed.
+
+    For a cell magic such as `%%time`, the run has one statement, which is all code of the cell. Of
+    several statements below the magic it is not known which one has changed a variable.
+
+    Args:
+        cells: Code cells of the research notebook.
+    """
     numbers = {cell["execution_count"]: n for n, cell in enumerate(own_cells(node), 1)}
     for at, names in metadata.changes.items():
-        count, _, line = at.partition(":")
-        if int(count) in numbers:
-            yield (numbers[int(count)], int(line)), names
+        count, position = map(int, at.split(":"))
+        number = numbers.get(count)
+        if number is None:
+            continue
+        cell = cells[number - 1]
+        body = cell.tree.body
+        is_one = len(body) == 1 or not cell.source.lstrip().startswith("%%")
+        if is_one and position <= len(body):
+            yield (number, body[position - 1].lineno), names
 
 
 def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:

@@ -208,7 +208,7 @@ class TrialMetadata(TrialEnd):
             may differ when the trial runs again, and `overwritten_files` next to the notebook.
         numbers: Numbers that the cells of an observed run left in variables, by expression.
         changes: Variables that each statement of an observed run has changed, by a key like `7:3`,
-            which is the execution count of the cell and the line of the statement.
+            which is the execution count of the cell and the position of the statement in it.
         observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
     """
 

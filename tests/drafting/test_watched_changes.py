@@ -84,3 +84,13 @@ def test_cells_show_print_and_future_imports_work_as_in_a_kernel_that_nobody_wat
     assert results == [2, 4, None]
     assert printed[1].startswith("3\n") and "per loop" in printed[2]
     assert found["1:2"] == ["f"] and found["3:1"] == []
+
+
+def test_a_statement_is_known_by_its_position_whatever_lines_ipython_leaves_out() -> None:
+    found, *_ = changes("\n\na = 1\n!true \\\n  -x\nb = 2")
+    assert found == {"1:1": ["a"], "1:2": [], "1:3": ["b"]}
+
+
+def test_what_a_magic_runs_counts_for_its_cell_and_the_next_cell_has_its_own() -> None:
+    found, *_ = changes("%%capture\na = 1\nb = 2", "c = 3")
+    assert found == {"1:1": ["a", "b"], "2:1": ["c"]}

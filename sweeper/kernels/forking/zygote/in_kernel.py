@@ -305,18 +305,24 @@ class WatchedNumbers:
         self._shell = shell
         self._known = set(shell.user_ns)
         self._lists: dict[str, tuple[int, int, int]] = {}
+        #: Expressions of each variable that are in `numbers`.
+        self._expressions: dict[str, set[str]] = {}
         self.numbers: dict[str, dict[str, Any]] = {}
 
     def note(self, result: Any) -> None:
         """Record the numbers after a cell. This never fails the notebook."""
-        _tried(self._note, result)
+        if _is_cell(result):
+            _tried(self._note, result)
 
     def _note(self, result: Any) -> None:
         names = [name for name in self._shell.user_ns if name not in self._known]
+        for name in self._expressions.keys() - set(names):  # The notebook has deleted them.
+            self._note_expressions(name, set())
         for name in names[:_MOST_VARIABLES]:
             value = self._shell.user_ns[name]
             if not name.startswith("_") and not self._is_same_list(name, value):
-                self._note_all(result.execution_count, name, value)
+                found = self._note_all(result.execution_count, name, value)
+                self._note_expressions(name, found)
         if result.result is not None:
             self._note_all(result.execution_count, "", result.result)
 
@@ -332,11 +338,29 @@ class WatchedNumbers:
         before, self._lists[name] = self._lists.get(name), state
         return state == before
 
-    def _note_all(self, count: int, name: str, value: Any) -> None:
-        for expression, values in _tried(_numbers_of, name, value) or ():
+    def _note_all(self, count: int, name: str, value: Any) -> set[str]:
+        """Record the numbers of a value, and return their expressions."""
+        found = dict(_tried(_numbers_of, name, value) or ())
+        for expression, values in found.items():
             before = self.numbers.get(expression, {}).get("values")
             if before != values or not name:
                 self.numbers[expression] = {"cell": count, "values": values}
+        return set(found)
+
+    def _note_expressions(self, name: str, found: set[str]) -> None:
+        """Forget the expressions of a variable that its present value does not have any more."""
+        for expression in self._expressions.pop(name, set()) - found:
+            self.numbers.pop(expression, None)
+        if found:
+            self._expressions[name] = found
+
+
+def _is_cell(result: Any) -> bool:
+    """Return whether a run of code was that of a cell, and not of code that a cell runs.
+
+    The magic `%%capture`, for example, runs the code of its cell with a result of its own.
+    """
+    return bool(getattr(getattr(result, "info", None), "store_history", True))
 
 
 def _numbers_of(name: str, value: Any) -> list[tuple[str, list[str]]]:
@@ -350,7 +374,7 @@ def _numbers_of(name: str, value: Any) -> list[tuple[str, list[str]]]:
         ]
     else:
         parts = [(name, value)]
-    return list(chain.from_iterable(_numbers_in(*part) for part in parts))
+    return list(chain.from_iterable(_tried(_numbers_in, *part) or () for part in parts))
 
 
 def _numbers_in(expression: str, value: Any) -> list[tuple[str, list[str]]]:
@@ -362,16 +386,18 @@ def _numbers_in(expression: str, value: Any) -> list[tuple[str, list[str]]]:
         return [] if None in values else [(f"{expression}[-1]", values)]
     if shape is not None and len(shape) == 1 and 1 < shape[0] <= _LONGEST_ARRAY:
         values = [_hexadecimal(part) for part in value]
-        mean = _hexadecimal(value.mean())
-        return [] if None in values else [(f"{expression}.mean()", [*values, mean])]
+        if None in values:
+            return []
+        return [(f"{expression}.mean()", [*values, _hexadecimal(value.mean())])]
     number = _hexadecimal(value)
     return [] if number is None else [(expression, [number])]
 
 
 def _hexadecimal(value: Any) -> Any:
     """Return a real number in hexadecimal. Return None for other values."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        value = value.item()
+    if getattr(value, "shape", None) == ():
+        # TensorFlow's scalars have no `item`.
+        value = value.item() if hasattr(value, "item") else float(value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     return float(value).hex()
@@ -390,18 +416,18 @@ class WatchedChanges:
         shell: IPython's shell.
 
     Attributes:
-        changes: Names of the changed variables, by the execution count and the line of the
-            statement, as in `7:3`. Statements are missing after which the time for reading
-            variables was used up.
+        changes: Names of the changed variables, by the execution count and the position of the
+            statement in its cell, from 1, as in `7:3`. Statements are missing after which the time
+            for reading variables was used up.
     """
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._known = set(shell.user_ns)
         self._marks: dict[str, Any] | None = {}
-        self._line = 0
+        self._position = 0
         self._is_seen = False
-        self._by_line: dict[int, list[str]] = {}
+        self._by_position: dict[int, list[str]] = {}
         self._began_s, self._spent_s = time.monotonic(), 0.0
         self.changes: dict[str, list[str]] = {}
         shell.ast_transformers.append(self)
@@ -414,28 +440,30 @@ class WatchedChanges:
             return tree  # This is code in a magic of the cell, such as %timeit: leave it as it is.
         self._is_seen = True
         body: list[ast.stmt] = []
-        for statement in tree.body:
+        for position, statement in enumerate(tree.body, 1):
             if getattr(statement, "module", "") != "__future__":
                 next_ = ast.Name(id="_sweeper_next", ctx=ast.Load())
-                line = ast.Constant(value=statement.lineno)
-                call = ast.Expr(value=ast.Call(func=next_, args=[line], keywords=[]))
+                place = ast.Constant(value=position)
+                call = ast.Expr(value=ast.Call(func=next_, args=[place], keywords=[]))
                 ast.copy_location(call, statement)
                 body.append(ast.fix_missing_locations(call))
             body.append(statement)
         tree.body = body
         return tree
 
-    def begin(self, line: int) -> None:
+    def begin(self, position: int) -> None:
         """Record what the previous statement has changed. This never fails the notebook."""
         _tried(self._record)
-        self._line = line
+        self._position = position
 
     def note(self, result: Any) -> None:
         """Record what the last statement of a cell has changed."""
+        if not _is_cell(result):
+            return
         _tried(self._record)
-        for line, names in self._by_line.items():
-            self.changes[f"{result.execution_count}:{line}"] = names
-        self._line, self._is_seen, self._by_line = 0, False, {}
+        for position, names in self._by_position.items():
+            self.changes[f"{result.execution_count}:{position}"] = names
+        self._position, self._is_seen, self._by_position = 0, False, {}
 
     def _record(self) -> None:
         # This counts time of the processor: on a busy machine, no less is recorded.
@@ -448,8 +476,8 @@ class WatchedChanges:
             for name, value in list(self._shell.user_ns.items())[:_MOST_VARIABLES]
             if name not in self._known and not name.startswith("_")
         }
-        if self._line and before is not None:
-            self._by_line.setdefault(self._line, []).extend(
+        if self._position and before is not None:
+            self._by_position.setdefault(self._position, []).extend(
                 name for name, mark in now.items() if name not in before or mark != before[name]
             )
         self._marks = now
