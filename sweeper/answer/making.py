@@ -227,7 +227,7 @@ def _n_within(study: StudySoFar, winner: TrialRecord, goal: str, noise: float) -
 
 def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial | None:
     """Return the cheapest trial that is nearly as good as the winner, if it is much cheaper."""
-    if not study.completed or winner.duration_s < _SHORTEST_S:
+    if not study.completed or winner.duration_s < _SHORTEST_S or not winner.ran_whole:
         return None
     best = study.goodness(winner, goal)
     # Later trials are near the winner, because the sampler has learned.
@@ -237,7 +237,7 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
     near = [
         trial
         for trial in study.completed
-        if best - study.goodness(trial, goal) <= _LOST_SHARE * lead
+        if trial.ran_whole and best - study.goodness(trial, goal) <= _LOST_SHARE * lead
     ]
     cheapest = min(near, key=lambda record: record.duration_s, default=winner)
     share = cheapest.duration_s / winner.duration_s
@@ -335,7 +335,7 @@ def _failure_group(reason: str, failed: Sequence[TrialRecord]) -> FailureGroup:
 
 def _spent(study: StudySoFar) -> Spent:
     ran = [record.duration_s for record in study.records if record.duration_s > 0]
-    timed = [record for record in study.completed if record.duration_s > 0]
+    timed = [record for record in study.completed if record.duration_s > 0 and record.ran_whole]
     took = [record.duration_s for record in timed]
     n_completed = len(study.completed)
     differ = len(took) > 1 and max(took) >= max(2 * min(took), _SHORTEST_S)
@@ -413,7 +413,8 @@ def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
 
     Many params cannot be less than 0 or more than 1, so ranges that end there are left alone.
     """
-    space, n_trials = study.settings.search_space, 2 * study.settings.study.trials
+    space = study.settings.search_space
+    n_trials = 2 * max(study.settings.study.trials, len(study.records))
     for part in found.region.parts if found.region else ():
         value = getattr(space.get(part.param), part.open_end or "", None)
         if value in (None, 0, 1) or not part.open_end:

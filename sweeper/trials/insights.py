@@ -266,8 +266,8 @@ class Spent:
     Attributes:
         trials: Number of trials that have run.
         trial_s: Sum of the durations of these trials in seconds. None if no trial has run.
-        median_s: Median duration of the completed trials in seconds. None if there are fewer than
-            two.
+        median_s: Median duration of the completed trials in seconds, without those that were
+            resumed or retried. None if there are fewer than two.
         shortest_s: Shortest duration of a completed trial, in seconds. None unless the durations
             differ by a factor of two or more.
         longest_s: Longest duration of a completed trial, under the same condition.

@@ -433,6 +433,11 @@ class TrialRecord(TrialEnd):
         return replace(self, **{name: getattr(outcome, name) for name in names})
 
     @property
+    def ran_whole(self) -> bool:
+        """Whether `duration_s` is the time of the whole trial, and not that after a checkpoint."""
+        return self.attempt == 1 and self.retry_of is None
+
+    @property
     def first_number(self) -> int:
         """Number of the trial that this one retries, else its own number. It names checkpoints."""
         return self.number if self.retry_of is None else self.retry_of

@@ -63,6 +63,41 @@ def test_the_answer_counts_only_trials_that_the_same_command_would_run(
     assert not n_left or f"trials that are left: {n_left}" in step
 
 
+def test_more_trials_are_advised_than_have_run() -> None:
+    settings = small_settings("s", objective={"val": "maximize"}, study={"trials": 12})
+    for n_trials in (12, 30):
+        records = [
+            trial_record(number, params={"x": number, "y": -number}, scores={"val": number % 5})
+            for number in range(n_trials)
+        ]
+        study = StudySoFar(
+            settings=settings,
+            records=records,
+            best=records[4:5],
+            words=["s"],
+            importances={"val": {}},
+        )
+        next_ = dict(answer_of(study).sentences)["next"]
+        assert_says(next_, f"`--trials {2 * n_trials}` shows more")
+
+
+def test_the_time_of_a_trial_that_continued_from_a_checkpoint_is_compared_with_none() -> None:
+    def time_of(**cheap: Any) -> str:
+        records = [
+            trial_record(number, duration_s=1200.0 + number, scores={"val": 0.5 + number / 100})
+            for number in range(11)
+        ]
+        records += [trial_record(11, duration_s=60.0, scores={"val": 0.6}, **cheap)]
+        settings = small_settings("s", objective={"val": "maximize"})
+        study = StudySoFar(settings=settings, records=records, best=records[10:11], words=["s"])
+        return dict(answer_of(study).sentences)["time"]
+
+    assert_says(time_of(), "1m00s to 20m10s per trial", "0011 has val=0.6 in 5 %")
+    for resumed in (time_of(attempt=2), time_of(retry_of=3)):
+        assert "0011" not in resumed
+        assert "20m05s per trial (median)" in resumed
+
+
 def test_after_a_spent_budget_nothing_is_suggested_but_a_greater_one() -> None:
     cost = {"price_per_hour": 1, "budget": 2}
     assert_says(next_step(9, cost=cost, spent=2.0), "`cost.budget` above 2.00", "left: 3")
