@@ -59,6 +59,7 @@ class Row:
     most: float = math.inf
     plus_minus: int | None = None
     sizes: bool = False
+    fraction: bool = False
     least: int = 0
     choices: Sequence[Any] = ()
     log: bool = False
@@ -100,6 +101,8 @@ class Row:
             return None
         if own < self.least:
             return None
+        if self.fraction and isinstance(own, int) and own > 1:
+            return usual_space(own)
         if self.sizes:
             # A fraction is no size, but, for example, the width of a line.
             return _sizes(int(own)) if float(own).is_integer() else None
