@@ -112,7 +112,6 @@ def draft(
     objective = [f"  {first}"]
     if named[1:]:
         objective += ["  # or one of these:", *(f"  # {line}" for line in named[1:])]
-    sources = [f"  {as_flow(score.name)}: {score.entry}" for score in scores if score.source]
     swept = [f"  {line}" for line in params.swept]
     left_out = [f"  # {line}" for line in params.left_out]
     if left_out:
@@ -126,7 +125,7 @@ def draft(
         ],
         ["study:", f"  trials: {trials}"],
         ["objective:", *objective],
-        *([["scores:", *sources]] if sources else []),
+        *([sources] if (sources := _sources_of(scores)) else []),
         ["space:", *swept, *left_out],
         [
             "start:    # the notebook's own values",
@@ -134,3 +133,17 @@ def draft(
         ],
     ]
     return _NOT_IN_YAML.sub(" ", "\n\n".join(map("\n".join, sections))) + "\n"
+
+
+def _sources_of(scores: Sequence[Score]) -> list[str]:
+    """Return the section `scores` of a draft. Empty if no score needs an entry.
+
+    Each trial reads all entries. Those that call the notebook's functions again cost time, so they
+    are comments, as their objectives are.
+    """
+    given = [score for score in scores if score.source]
+    later = [score for score in given if score.is_called and score is not scores[0]]
+    head = [] if not given else ["# scores:" if len(later) == len(given) else "scores:"]
+    return head + [
+        f"  {'# ' if score in later else ''}{as_flow(score.name)}: {score.entry}" for score in given
+    ]

@@ -51,12 +51,14 @@ class Meaning:
         words: Words of the metric, and of the data on which it was computed.
         direction: Direction in which it is better. None if the code does not show it.
         is_named: Whether a function says which metric it is.
+        is_any: Whether it may be any metric, so that the score's own name decides.
     """
 
     kind: Kind
     words: Sequence[str] = ()
     direction: str | None = None
     is_named: bool = False
+    is_any: bool = False
 
     @property
     def is_evaluation(self) -> bool:
@@ -73,6 +75,7 @@ WRITTEN = Meaning(kind=Kind.WRITTEN)
 UNKNOWN, STATE = Meaning(kind=Kind.UNKNOWN), Meaning(kind=Kind.STATE)
 _ERROR = Meaning(kind=Kind.EVALUATION, words=("error",), direction="minimize")
 _COUNT = Meaning(kind=Kind.EVALUATION)
+_ANY = Meaning(kind=Kind.EVALUATION, is_any=True)
 _HITS = Meaning(kind=Kind.EVALUATION, words=("accuracy",), direction="maximize")
 
 
@@ -274,6 +277,10 @@ class Evaluations:
         return UNKNOWN
 
     def _of_path(self, node: ast.expr, scope: ast.AST | None) -> Meaning:
+        if isinstance(node, ast.Subscript) and (position := _position_of(node.slice)) is not None:
+            found = self._of_part(self.followed(node.value, scope), position)
+            if found.kind is not Kind.UNKNOWN:
+                return found
         key = self._key(node, scope)
         bindings = self._bindings.get(key) or self._bindings.get((None, key[1]))
         if bindings:
@@ -293,8 +300,13 @@ class Evaluations:
                 is_fitted = any(part.endswith("_") and not part.startswith("_") for part in chain)
                 return STATE if is_fitted else UNKNOWN
             case ast.Subscript(value=inner, slice=ast.Constant(value=str(key_text))):
-                named = _named(words_of(key_text))
-                found = self._of(inner, scope)
+                words, found = words_of(key_text), self._of(inner, scope)
+                named, metric = _named(words), metric_of(words)
+                is_open = found.is_any or found.kind is Kind.UNKNOWN
+                is_metric = metric is not None and not metric.is_weak
+                if is_open and not is_metric and metric_of(words[-1:]) is None:
+                    # `fit_time` and `score_time` of `cross_validate` are no evaluations.
+                    return UNKNOWN
                 return named if named.is_evaluation and found.kind is not Kind.STATE else found
             case ast.Subscript(value=inner):
                 return self._of(inner, scope)
@@ -307,7 +319,7 @@ class Evaluations:
                 counted = self._of(_compared(binding.test), binding.scope)
                 found.append(counted if counted.is_evaluation else _COUNT)
             elif binding.position is not None:
-                found.append(self._of_part(binding))
+                found.append(self._of_part(binding.value, binding.position))
             else:
                 found.append(self._of(binding.value, binding.scope))
             if not binding.is_added and found[-1].kind is not Kind.UNKNOWN:
@@ -316,11 +328,11 @@ class Evaluations:
         every = _together(found)
         return UNKNOWN if is_open and not every.is_evaluation else every
 
-    def _of_part(self, binding: _Binding) -> Meaning:
+    def _of_part(self, value: ast.expr, position: int) -> Meaning:
         """Return what a part of a function's result is, or an item of what is iterated."""
-        if not isinstance(binding.value, ast.Call):
+        if not isinstance(value, ast.Call):
             return UNKNOWN
-        name, position = last_name(binding.value.func), binding.position or 0
+        name = last_name(value.func)
         own = self._functions.get(name)
         if own is not None and not self._is_inside(own):
             parts = [
@@ -333,7 +345,7 @@ class Evaluations:
                 (own, position), lambda: _together(self._of(part, own) for part in parts)
             )
         if name == "evaluate":
-            return _named(["loss"]) if position == 0 else _HITS
+            return self._of_evaluate(value, position)
         if name in ("range", "enumerate") and position == 0:
             return WRITTEN
         return UNKNOWN
@@ -364,20 +376,23 @@ class Evaluations:
             )
             named = _named(words_of(name))
             return replace(found, words=named.words) if _agree(named, found) else found
-        data = _data_of(call)
+        data = data_in(call.args)
         if name in ("score", "evaluate") and inner is not None and call.args:
             if any(self._of(part, scope).kind is Kind.STATE for part in call.args):
                 return STATE
+            if name == "evaluate":
+                return self._of_evaluate(call)
             return replace(_HITS, words=("score", *data), is_named=True)
-        if name in ("cross_val_score", "cross_validate", "evaluate_model"):
+        if name in ("cross_validate", "evaluate_model"):
+            return replace(_ANY, words=data)
+        if name == "cross_val_score":
             scoring = [
                 word
                 for option in call.keywords
                 if option.arg == "scoring" and isinstance(option.value, ast.Constant)
                 for word in words_of(str(option.value.value))
             ]
-            found = _named(scoring or ["score"])
-            return replace(_turned(found) if "neg" in scoring else found, is_named=True)
+            return replace(_named(scoring or ["score"]), is_named=True)
         if name == "classification_report":
             return replace(_HITS, words=("accuracy", *data))
         if name == "confusion_matrix":
@@ -407,6 +422,36 @@ class Evaluations:
         if isinstance(call.func, ast.Attribute) and len(call.args) > 1 and "criterion" in name:
             return _named(["loss"])
         return UNKNOWN
+
+    def _of_evaluate(self, call: ast.Call, position: int | None = None) -> Meaning:
+        """Return what `evaluate` gives: in Keras what `compile` names, else any metric.
+
+        Args:
+            position: Item of the result. None for the result as a whole.
+        """
+        calls = self._calls["compile"] if isinstance(call.func, ast.Attribute) else []
+        every = [parts for made in calls if (parts := self._compiled(*made))]
+        parts = every[0] if every and all(other == every[0] for other in every) else []
+        if position is None and len(parts) == 1:
+            position = 0  # Without metrics, the result is the loss itself.
+        found = _ANY
+        if position is not None and -len(parts) <= position < len(parts):
+            found = parts[position]
+        return replace(found, words=(*found.words, *data_in(call.args)))
+
+    def _compiled(self, call: ast.Call, scope: ast.AST | None) -> list[Meaning]:
+        """Return what a call of `compile` states: the loss, then each metric. Empty for others."""
+        given = dict(zip(("optimizer", "loss", "metrics"), call.args, strict=False))
+        given |= {option.arg: option.value for option in call.keywords if option.arg}
+        if "loss" not in given:
+            return []
+        metrics = self.followed(given.get("metrics", ast.List(elts=[])), scope)
+        listed = metrics.elts if isinstance(metrics, ast.List | ast.Tuple) else [metrics]
+        named = [_named(_metric_words(metric)) for metric in listed]
+        return [
+            replace(_ERROR, words=("loss",)),
+            *(found if found.is_evaluation else _ANY for found in named),
+        ]
 
     def _of_criterion(self, name: str, scope: ast.AST | None) -> Meaning:
         """Return what a function object gives, as `criterion` of `criterion = nn.MSELoss()`."""
@@ -454,7 +499,7 @@ class Evaluations:
 
     def _is_residual(self, node: ast.expr, scope: ast.AST | None) -> bool:
         """Return whether an expression is a difference, and not that of a state in two steps."""
-        match self._followed(node, scope):
+        match self.followed(node, scope):
             case ast.BinOp(left=ast.Name(id=new), op=ast.Sub(), right=ast.Name(id=old)):
                 pairs = ((new, old), (old, new))
                 return not any(
@@ -466,8 +511,8 @@ class Evaluations:
                 return True
         return False
 
-    def _followed(self, node: ast.expr, scope: ast.AST | None) -> ast.expr:
-        """Return the value of a local variable, for the form of the value."""
+    def followed(self, node: ast.expr, scope: ast.AST | None = None) -> ast.expr:
+        """Return the value of a variable of the same scope, for the form of the value."""
         if isinstance(node, ast.Name):
             for binding in reversed(self._bindings.get((scope, node.id), [])):
                 if not binding.is_added and binding.position is None:
@@ -528,9 +573,11 @@ def _named(words: Sequence[str]) -> Meaning:
     metric = metric_of(words)
     if metric is None:
         return UNKNOWN
-    return Meaning(
+    found = Meaning(
         kind=Kind.EVALUATION, words=tuple(words), direction=metric.direction, is_named=True
     )
+    # scikit-learn's `neg_mean_squared_error` is an error with a changed sign.
+    return _turned(found) if "neg" in words and "neg" not in metric.name.split() else found
 
 
 def _agree(first: Meaning, second: Meaning) -> bool:
@@ -593,6 +640,23 @@ def results_of(function: _Function) -> list[ast.expr]:
     ]
 
 
+def _position_of(index: ast.expr) -> int | None:
+    """Return the position that an index states. None for other code."""
+    match index:
+        case ast.Constant(value=int(position)):
+            return position
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(position))):
+            return -position
+    return None
+
+
+def _metric_words(node: ast.expr) -> list[str]:
+    """Return the words of a metric that code names by a text, a function or an object."""
+    if isinstance(node, ast.Constant):
+        return words_of(str(node.value))
+    return words_of(last_name(node.func if isinstance(node, ast.Call) else node))
+
+
 def _tries_values(loop: ast.AST) -> bool:
     """Return whether a loop makes models with values of its own variable.
 
@@ -611,9 +675,9 @@ def _tries_values(loop: ast.AST) -> bool:
     )
 
 
-def _data_of(call: ast.Call) -> list[str]:
-    """Return the words in the arguments of a call that name data."""
-    words = [word for argument in call.args for word in words_of(ast.unparse(argument))]
+def data_in(parts: Iterable[ast.expr]) -> list[str]:
+    """Return the words in code that name data, as `test` of `X_test`."""
+    words = [word for part in parts for word in words_of(ast.unparse(part))]
     known = {"tst": "test", "trn": "train"}
     return [split for word in words if (split := known.get(word, word)) in SPLITS]
 

@@ -38,6 +38,7 @@ class Score:
         is_of_batches: Whether the score is a sum over batches or one of the last batch, so that the
             batch size changes it by itself.
         is_loss: Whether it is what the training minimises, as far as is known.
+        is_called: Whether each trial has to call functions of the notebook again to have it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Score:
     better: str = ""
     is_of_batches: bool = False
     is_loss: bool = False
+    is_called: bool = False
 
     @property
     def entry(self) -> str:

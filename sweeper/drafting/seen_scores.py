@@ -22,7 +22,7 @@ from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.own_training import takes_steps
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
-from .evaluations import UNKNOWN, Meaning, Printing, names_in, results_of
+from .evaluations import UNKNOWN, Meaning, Printing, data_in, names_in, results_of
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
 from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
 from .score_guesses import Code, Score
@@ -153,6 +153,7 @@ class SeenScore:
             better=direction or self.direction or "",
             is_of_batches=bool({Doubt.SUM, Doubt.LAST} & {*self.doubts}),
             is_loss=self.is_loss,
+            is_called=self.key == "expression" and "(" in self.text.removesuffix(".mean()"),
         )
 
 
@@ -261,6 +262,9 @@ class _Run:
         variables, printed = self.variables(), self._printed()
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
         found += self._bare({variable.value for variable in variables})
+        # A logged number costs nothing. Where a cell shows it, trials would compute it again.
+        logged = {score.value for score in found if score.is_logged}
+        found = [score for score in found if score.how != "shown" or score.value not in logged]
         found = [score for score in map(self._with_meaning, found) if score is not None]
         found = [score for score in found if score.how == "reported" or self._is_trained(score)]
         by_name: dict[str, SeenScore] = {}
@@ -285,7 +289,9 @@ class _Run:
         Data and curves are none. Neither are the variables of a loop that does not train, and those
         computed from themselves, as a share of random actions that becomes smaller.
         """
-        if score.key == "expression" or Doubt.EARLY in score.doubts:
+        if score.key == "expression" and not score.meaning.is_evaluation:
+            return False
+        if Doubt.EARLY in score.doubts:
             return False
         if self._code.is_observed and not score.meaning.is_evaluation:
             return False
@@ -337,7 +343,26 @@ class _Run:
         for name, series in self._metadata.logged.items():
             if not re.search(r"runtime|per_second|flos|epoch$|^lr|learning_rate", name):
                 found = self._series(name, series.values, f"logged by {series.library}")
-                yield replace(found, is_logged=True)
+                yield replace(found, is_logged=True, words=self._logged_words(name))
+
+    def _logged_words(self, name: str) -> list[str]:
+        """Return the words of a logged series, and of its data where the name has their position.
+
+        Boosters name data sets so, as in `validation_0-logloss`, and stop early by the last one.
+        """
+        words, numbered = words_of(name), re.match(r"valid(?:ation)?_(\d+)\b", name)
+        if numbered is None:
+            return words
+        for _, _, options, _ in reversed(self._code.calls):
+            given = options.get("eval_set") or options.get("valid_sets")
+            sets = None if given is None else self._evaluations.followed(given)
+            if isinstance(sets, ast.List | ast.Tuple) and int(numbered[1]) < len(sets.elts):
+                own = sets.elts[int(numbered[1])]
+                data = data_in([own])
+                if not data and own is sets.elts[-1]:
+                    return words
+                return [*data, *words[1:]]
+        return words
 
     def _series(self, name: str, values: Sequence[float], how: str) -> SeenScore:
         at = max(self._trains, default=len(self._code.statements) - 1)
@@ -402,9 +427,10 @@ class _Run:
         if not read - self._code.imported:  # the expression is a constant
             return
         text = ast.unparse(node.value) + suffix
-        words = [*dict.fromkeys(_call_words(node.value))] or words_of(text)
+        item = words_of(suffix.removesuffix(".mean()"))
+        words = [*dict.fromkeys([*_call_words(node.value), *item])] or words_of(text)
         metric = metric_of(words)
-        name = "_".join(metric.name.split() if metric else words[-2:]) or "shown"
+        name = "_".join(item or (metric.name.split() if metric else words[-2:])) or "shown"
         yield SeenScore(
             name=name,
             how="shown",
@@ -626,12 +652,13 @@ class _Run:
             if holds
         ]
         is_weak = metric is None or metric.is_weak
-        is_number_only = is_weak and not is_minimized and bool(_NO_SCORE & {*_singular(words)})
-        is_number_only &= not score.meaning.is_evaluation
+        numbers = _NO_SCORE.difference(metric.name.split() if metric else ())
+        is_number_only = is_weak and not is_minimized and bool(numbers & {*_singular(words)})
+        is_number_only &= not score.meaning.is_evaluation or score.meaning.is_any
         is_number_only |= bool(_SPREAD & {*words})
         if score.key == "pattern" and "per" not in words:
             # The number in `accuracy after epoch 5` is no accuracy.
-            is_number_only |= bool(_NO_SCORE & {*_singular(words[-1:])})
+            is_number_only |= bool(numbers & {*_singular(words[-1:])})
         # The reward of the last step says nothing about a policy.
         is_number_only |= is_of_batch and is_weak and direction == "maximize"
         is_whole = metric is None and all(value.is_integer() for value in score.values)
@@ -675,6 +702,8 @@ class _Run:
             last = self._code.run_by(score.at)
             loops = isinstance(self._code.statements[last][1], ast.For | ast.While)
             return trend if loops or last in self._trains else None
+        if score.meaning.is_any and metric.name == "score":
+            return None
         direction = metric.direction
         if metric.is_by_trend and trend is not None:
             return trend

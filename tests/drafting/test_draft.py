@@ -83,6 +83,9 @@ def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
         ("bag = 40", (10, 160, "log")),
         ("batch_size = 64", [16, 32, 64, 128, 256]),
         ("hidden = 100", [16, 32, 64, 100, 128, 256]),
+        ("l2 = 1e-4", (1e-5, 1e-3, "log")),
+        ("l2 = 1", (0.1, 10.0, "log")),
+        ("l1 = 120  # units of a layer", (30, 480, "log")),
     ],
 )
 def test_a_range_is_what_people_search_for_the_name_or_for_the_kind_of_the_value(
@@ -342,6 +345,23 @@ def test_a_pattern_keeps_the_signs_that_are_not_seen(tmp_path: Path) -> None:
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="lr = 0.1"))
     file.write_text(draft(notebook, seen=[score]), encoding="utf-8")
     assert Settings.load(file).scores["accuracy"].pattern == pattern
+
+
+def test_a_score_that_calls_the_notebook_again_waits_for_its_objective(tmp_path: Path) -> None:
+    called = Score(name="f1", how="shown", at=0, source="expression: f(x)", is_called=True)
+    free = Score(name="loss", how="printed", at=0, source="pattern: loss (.*)")
+    plain = Score(name="accuracy", how="variable", at=0)
+    file = tmp_path / "drafted.yml"
+    notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="lr = 0.1"))
+    for scores, kept in (
+        ([plain, called], set()),
+        ([called, free], {"f1", "loss"}),
+        ([free, called], {"loss"}),
+    ):
+        text = draft(notebook, seen=scores)
+        file.write_text(text, encoding="utf-8")
+        assert Settings.load(file).scores.keys() == kept
+        assert "f1: {expression: 'f(x)'}" in text
 
 
 def test_numbers_of_unknown_range_are_swept_once_they_are_in_a_tagged_cell(

@@ -45,7 +45,17 @@ def evaluations(code: str) -> Evaluations:
         ("x = -1 * f1_score(y, p)", "minimize"),
         ("h = []\nx = h[-1] * f1_score(y, p)", "maximize"),
         # A number is known through loops, walruses, stars and methods.
-        ("for i, (a, b) in enumerate(d): pass\nx = model.evaluate(X, y)[1]", "maximize"),
+        ("for i, (a, b) in enumerate(d): pass\nx = model.score(X, y)", "maximize"),
+        # Keras: `compile` says which numbers `evaluate` gives, the loss and then the metrics.
+        ("m.compile('sgd', loss='mse', metrics=['mae'])\nx = m.evaluate(X, y)[1]", "minimize"),
+        ("m.compile('sgd', 'mse', ['accuracy'])\nr = m.evaluate(X, y)\nx = r[-1]", "maximize"),
+        ("m.compile(loss='hinge', metrics=[AUC()])\nl, x = m.evaluate(X, y)", "maximize"),
+        ("m.compile(loss='mse', metrics=['accuracy'])\nx, a = m.evaluate(X)", "minimize"),
+        ("m.compile(loss='mse')\nx = m.evaluate(X, y)", "minimize"),
+        # An item of a tuple that a function returns, and an error with a changed sign.
+        ("def f(m): return len(m), log_loss(y, m.p)\nr = f(m)\nx = r[1]", "minimize"),
+        ("x = cross_validate(m, X, y)['test_neg_log_loss'].mean()", "maximize"),
+        ("x = -cross_validate(m, X, y)['test_score'].mean()", "minimize"),
         ("x = np.round(np.sqrt(mean_squared_error(y, p))[0], 2)[0]", "minimize"),
         ("if (x := accuracy_score(y, p)) > .5: pass", "maximize"),
         ("for n, x in (('a', .5), ('b', f1_score(y, p))): pass", "maximize"),
@@ -132,3 +142,31 @@ def test_the_results_of_a_loop_over_a_params_values_are_those_of_a_grid() -> Non
 def test_the_trace_of_a_matrix_is_an_evaluation_only_of_a_confusion_matrix() -> None:
     found = evaluations("K = kernel(X)\nx = torch.trace(K)").of(ast.Name(id="x", ctx=ast.Load()))
     assert not found.is_evaluation
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = model.evaluate(X, y)",
+        "l, x = model.evaluate(X, y)",
+        "x, a = evaluate(model, loader)",
+        "m.compile(loss='mse', metrics=['mae'])\nx, a = evaluate(model, loader)",
+        "x = evaluate_model(model, loader)",
+        "x = cross_validate(m, X, y)",
+        "m.compile(loss='mse', metrics=['mae'])\nx = m.evaluate(X, y)",
+        "m.compile(loss='mse', metrics=chosen)\nl, x = m.evaluate(X, y)",
+        "m.compile(loss='mse')\nn.compile(loss='mse', metrics=['mae'])\nx = n.evaluate(X, y)",
+    ],
+)
+def test_a_call_that_only_says_that_it_evaluates_may_give_any_metric(code: str) -> None:
+    found = evaluations(code).of(ast.Name(id="x", ctx=ast.Load()))
+    assert found.is_evaluation and found.is_any and found.direction is None
+
+
+def test_an_item_without_a_metric_is_no_evaluation_where_a_call_gives_a_dict_of_many() -> None:
+    code = "r = cross_validate(m, X, y)\nx = r['fit_time']\nz = r['score_time']\ny = r['test_f1']"
+    found = evaluations(code)
+    kinds = [found.of(ast.Name(id=name, ctx=ast.Load())).kind for name in "xzy"]
+    assert kinds == [Kind.UNKNOWN, Kind.UNKNOWN, Kind.EVALUATION]
+    each = "r = {}\nfor n, m in models: r[n] = m.score(X, y)\nx = r['svm']"
+    assert evaluations(each).of(ast.Name(id="x", ctx=ast.Load())).is_evaluation

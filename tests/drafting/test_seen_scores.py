@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,22 @@ from sweeper.kernels.forking.zygote.in_kernel import WatchedNumbers
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
+#: A model whose `evaluate`, which is no code of the notebook, gives a value.
+EVALUATING = "from unittest.mock import Mock\nm = Mock()\nm.evaluate.return_value = {}"
 TRAINED = "import numpy as np\nclass Model:\n    def fit(self): return self\nModel().fit()"
 
 
 def seen(
-    folder: Path, *cells: str, changes: Mapping[tuple[int, int], Collection[str]] = NOTHING
+    folder: Path,
+    *cells: str,
+    changes: Mapping[tuple[int, int], Collection[str]] = NOTHING,
+    logged: Mapping[str, Sequence[float]] = {},
 ) -> list[SeenScore]:
     """What cells show that are run in an IPython of their own.
 
     Args:
         changes: What statements have changed, by cell and line.
+        logged: What a library has logged.
     """
     notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
     shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
@@ -43,7 +49,13 @@ def seen(
         cell = nbformat.v4.new_code_cell(source, outputs=outputs)
         cell.execution_count = result.execution_count
         node.cells.append(cell)
-    node.metadata["sweeper"] = {"numbers": watched.numbers}
+    node.metadata["sweeper"] = {
+        "numbers": watched.numbers,
+        "logged": {
+            name: {"steps": [*range(len(values))], "values": values, "library": "a library"}
+            for name, values in logged.items()
+        },
+    }
     literals = notebook.assignments.literals()
     code = Code(notebook.code, changes, notebook.modules.values())
     scores, _ = seen_scores(node, code, literals=literals)
@@ -311,6 +323,44 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
             "accuracy",
             "maximize",
         ),
+        # `evaluate` may give any metric, so its name decides.
+        ([EVALUATING.format(0.35), "mse_test = m.evaluate(1)"], "mse_test", "minimize"),
+        ([EVALUATING.format(0.35), "test_loss = m.evaluate(1)"], "test_loss", "minimize"),
+        ([EVALUATING.format((0.35, 0.45)), "loss, mae = m.evaluate(1)"], "mae", "minimize"),
+        (
+            [
+                EVALUATING.format([0.0345, 0.9876]),
+                "score = m.evaluate(1)",
+                "print('Test loss:', score[0])\nprint('Test accuracy:', score[1])",
+            ],
+            "score",
+            "maximize",
+        ),
+        (
+            ["def evaluate(m): return m", "val_acc, val_loss = evaluate((0.75, 0.5))"],
+            "val_acc",
+            "maximize",
+        ),
+        # Of a dict of many numbers those with a metric.
+        (
+            [
+                "def cross_validate(m): return {'fit_time': 1 / abs(m), 'score_time': 2 / abs(m), "
+                "'test_score': 3 / abs(m)}",
+                "from builtins import abs as size\ncv = cross_validate(4)",
+            ],
+            "cv_test_score",
+            "maximize",
+        ),
+        (
+            [
+                EVALUATING.format({"epoch": 3.0, "eval_f1": 0.75, "eval_runtime": 1.5}),
+                "results = m.evaluate(1)",
+            ],
+            "results_eval_f1",
+            "maximize",
+        ),
+        # A word of a metric itself says nothing against it.
+        (["success_rate = abs(5 / 7)"], "success_rate", "maximize"),
         # A cross entropy is no score of a cross-validation.
         (["cross_entropy_loss = abs(1 / 3)\nval_acc = abs(1 / 4)"], "val_acc", "maximize"),
     ],
@@ -560,3 +610,58 @@ def test_a_training_does_not_change_the_data_that_its_loop_goes_through() -> Non
     ]
     lines = Code(cells).lines(Score(name="val_loss", how="", at=7))
     assert {(1, 1), (3, 1), (3, 2)} <= lines and not {(1, 2), (1, 3)} & lines
+
+
+def test_a_result_of_evaluate_without_a_name_of_its_own_needs_a_direction(tmp_path: Path) -> None:
+    found = seen(tmp_path, TRAINED, EVALUATING.format([0.5, 0.75]), "score = m.evaluate(1)")
+    assert [(score.name, score.direction) for score in found] == [("score", None)]
+    assert not is_clear(found)
+
+
+@pytest.mark.parametrize(
+    ("sets", "first"),
+    [
+        ("eval_set=[(X_train, y_train), (X_test, y_test)]", "validation_1-logloss"),
+        ("eval_set=[(X_val, y_val), (X_train, y_train)]", "validation_0-logloss"),
+        ("eval_set=[(a, b), (c, d)]", "validation_1-logloss"),
+        ("eval_set=sets", "validation_1-logloss"),
+    ],
+)
+def test_a_logged_series_of_a_numbered_data_set_is_of_the_data_that_the_call_passes(
+    tmp_path: Path, sets: str, first: str
+) -> None:
+    data = "a = b = c = d = X_train = y_train = X_test = y_test = X_val = y_val = 'data'"
+    model = "from unittest.mock import Mock\nmodel = Mock()\nsets = [(X_train, 1), (X_test, 2)]"
+    logged = {"validation_0-logloss": [0.5, 0.3, 0.1], "validation_1-logloss": [0.6, 0.4, 0.3]}
+    found = seen(tmp_path, data, model, f"model.fit(X_train, {sets})", logged=logged)
+    assert found[0].name == first
+    (other,) = {*logged} - {first}
+    assert [score.doubts for score in found if score.name == other] == [[Doubt.TRAINING]]
+
+
+def test_a_number_that_a_library_has_logged_is_not_computed_again(tmp_path: Path) -> None:
+    results = {"eval_accuracy": 0.875, "eval_loss": 0.375}
+    cells = [TRAINED, EVALUATING.format(results), "m.evaluate(data=1)"]
+    found = seen(tmp_path, *cells, logged={"eval_accuracy": [0.5, 0.875]})
+    assert [(score.name, score.key) for score in found] == [
+        ("eval_accuracy", ""),
+        ("eval_loss", "expression"),
+    ]
+    assert found[1].as_score().is_called and not found[0].as_score().is_called
+
+
+@pytest.mark.parametrize(
+    ("last", "names"),
+    [
+        ("results = str(results)", []),
+        ("results = {'f1': abs(3 / 4)}", ["results_f1"]),
+        ("del results", []),
+        ("results['classes'] = np.array(['a', 'b'])", ["results_accuracy", "results_f1"]),
+    ],
+)
+def test_only_numbers_that_the_last_cell_leaves_are_scores(
+    tmp_path: Path, last: str, names: list[str]
+) -> None:
+    results = "results = {'accuracy': 2 / 3, 'f1': 3 / 4}"
+    found = seen(tmp_path, TRAINED, results, last)
+    assert sorted(score.name for score in found) == names
