@@ -64,7 +64,7 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         has_begun = isinstance(error, BrokenError | FailedRunError)
         return command, NOTHING_COMPLETED if has_begun else WRONG_USE
     except KeyboardInterrupt:  # A sweep that has begun handles Ctrl-C itself.
-        when = " before anything had started" if command in (None, run) else ""
+        when = " before the sweep had started" if command is run else ""
         _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
     except SystemExit as end:

@@ -98,9 +98,9 @@ def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
 def _observed(
     options: RunOptions, notebook: ResearchNotebook, study: str, console: ConsoleOutput
 ) -> tuple[ObservedRun, int]:
-    """Run the notebook as it is, with the live table.
+    """Run the notebook with its own values and those of `--set`, with the live table.
 
-    An earlier run of the same notebook is used again.
+    An earlier run of the same notebook with the same values is used again.
 
     Returns:
         The run, and the number of trials that a sweep would run at once.
@@ -108,9 +108,13 @@ def _observed(
     from ..drafting.observed_run import OBSERVED_NAME, ObservedRun, Observer, settings_to_observe
     from ..study_folder.ownership import held_folder
 
+    # Wrong options are refused here, before the notebook runs, perhaps for hours.
     settings = settings_to_observe(notebook, options.study or study)
+    settings = settings.with_overrides(**options.values())
+    notebook.check_names(settings.sources)
+    values = f"with {', '.join(options.set)}" if options.set else "as it is"
     console.begin(
-        f"running {notebook.display_name} once as it is, to see what it computes (trial 0000); "
+        f"running {notebook.display_name} once {values}, to see what it computes (trial 0000); "
         f"could be swept: {', '.join(settings.space)}"
     )
     try:

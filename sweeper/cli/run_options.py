@@ -61,17 +61,21 @@ class RunOptions:
     def settings(self) -> Settings:
         """Load the parameters file, and override it with the options."""
         from ..settings import Settings
-        from ..settings.flags import read_value
 
         return Settings.load(self.parameters).with_overrides(
             study=self.study,
             trials=self.trials,
-            fixed=dict(read_value(text) for text in self.set),
             cold=self.cold,
             cluster=self.cluster,
-            confirm=self.confirm,
-            seeds=self.seeds,
+            **self.values(),
         )
+
+    def values(self) -> dict[str, Any]:
+        """Return the options that state values of trials, for `Settings.with_overrides`."""
+        from ..settings.flags import read_value
+
+        fixed = dict(read_value(text) for text in self.set)
+        return {"fixed": fixed, "confirm": self.confirm, "seeds": self.seeds}
 
     def sweep(self, settings: Settings, notebook: str | ResearchNotebook, **others: Any) -> Sweep:
         """Build the sweep of a notebook.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ..execution.kernel_inputs import originals_of
 from ..execution.verdict import judge
 from ..execution.workload import Workload
 from ..kernels import Finished, KernelResult
@@ -14,8 +15,9 @@ from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.fingerprint import fingerprint_of
 from ..notebooks.metadata import TrialMetadata, read_metadata
 from ..notebooks.scores import PrintedScores, variables_to_read
+from ..study_folder.saved import saved_in
 from ..trials import KernelUse, Params, Reason, RunningTrial, TrialOutcome, TrialSpec
-from .observed_run import ObservedRun, made_of
+from .observed_run import ObservedFolders, ObservedRun, made_of
 from .seen_scores import texts_of
 
 
@@ -26,9 +28,18 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
         file: The executed notebook of the run.
 
     Returns:
-        The outcome of the trial. None if the trial differs from the run.
+        The outcome of the trial. None if the trial differs from the run. Then the run is removed.
     """
-    metadata = read_metadata(file) if spec.number == 0 else None
+    if spec.number != 0:
+        return None
+    outcome = _adopted(file, spec, workload)
+    file.unlink(missing_ok=True)
+    ObservedFolders(paths=workload.paths).remove()
+    return outcome
+
+
+def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:
+    metadata = read_metadata(file)
     if metadata is None or not _is_alike(metadata, spec, workload):
         return None
     notebook, settings = workload.notebook, workload.settings
@@ -49,6 +60,7 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
         environment=metadata.environment,
         kernel=metadata.kernel,
         kernel_reason=metadata.kernel_reason,
+        originals=originals_of(workload, spec),
     )
     result = KernelResult(ending=Finished())
     outcome = judge(executed, result, RunningTrial(), settings)
@@ -59,11 +71,14 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
         outcome,
         duration_s=run.duration_s,
         environment=metadata.environment,
+        notices=metadata.notices,
+        gpu=metadata.gpu,
         kernel=KernelUse(is_forked=False, reason="it was the observed run"),
     )
+    ObservedFolders(paths=workload.paths).give_to(spec)
+    executed.note(artifacts=saved_in(spec.artifact_dir))
     executed.finish(outcome)
     executed.write()
-    file.unlink()
     return outcome
 
 
@@ -78,18 +93,22 @@ def _points_of(metadata: TrialMetadata) -> Iterator[Point]:
 
 
 def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> bool:
-    """Return whether the run had the code, the seed and the values that the trial would have."""
+    """Return whether the run had the code, the seed and the values that the trial would have.
+
+    Values that were fixed for the run are in its metadata. The others are those of the notebook.
+    """
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
     )
     values: Params = {**spec.params, **spec.fixed}
-    known = workload.notebook.assignments
+    known, fixed = workload.notebook.assignments, metadata.fixed
     return (
         metadata.observed == made_of(fingerprint)
         and (metadata.study, metadata.seed) == (spec.study, spec.seed)
         and not spec.inputs
+        and fixed.items() <= values.items()
         and all(
-            known.places(name) and known.plain_value(name) == value
+            name in fixed or (known.places(name) and known.plain_value(name) == value)
             for name, value in values.items()
         )
     )

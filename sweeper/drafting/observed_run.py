@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +27,10 @@ from ..trials import (
     Reason,
     RunningTrial,
     Snapshot,
+    StudyPaths,
     TrialOutcome,
     TrialSpec,
     TrialState,
-    run_id_of,
 )
 from .draft import draft, params_behind
 from .evaluations import names_in
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 #: Name of the run's file in the study's folder, as long as the run is not yet a trial of the study.
 OBSERVED_NAME = "observed.ipynb"
+#: Name of its folders of checkpoints and artifacts, among those of the study's trials.
+_OBSERVED = "observed"
 #: These keys of a study's fingerprint decide the results of a run that gets no params.
 _DECIDES = ("cells", "files", "kernel", "resources.cpus_per_trial")
 #: Settings need a score, but the scores of an observed run are looked for only when it has ended.
@@ -223,6 +226,38 @@ def _reached_first(
     return sorted(reached, key=lambda score: score is not first)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedFolders:
+    """The folders of checkpoints and artifacts of a run that is not yet a trial of its study."""
+
+    paths: StudyPaths
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder with the checkpoints."""
+        return self.paths.checkpoints(_OBSERVED)
+
+    @property
+    def artifacts(self) -> Path:
+        """Folder with the artifacts."""
+        return self.paths.saved(_OBSERVED)
+
+    def remove(self) -> None:
+        """Remove both, because nothing needs the run any more."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        shutil.rmtree(self.artifacts, ignore_errors=True)
+
+    def give_to(self, spec: TrialSpec) -> None:
+        """Make both the folders of a trial."""
+        for folder, own in (
+            (self.checkpoints, spec.checkpoint_dir),
+            (self.artifacts, spec.artifact_dir),
+        ):
+            if folder.exists():  # Else a sweep that was killed has done it.
+                shutil.rmtree(own, ignore_errors=True)
+                folder.rename(own)
+
+
 class Observer:
     """Runs a notebook once, as trials of a study would.
 
@@ -238,8 +273,10 @@ class Observer:
         self._source: SideTrials | None = None
 
     def known(self) -> bool:
-        """Whether the same code was run already."""
-        return (read_metadata(self._file) or BLANK).observed == self._made_of
+        """Whether the same code was run already, with the same fixed values."""
+        metadata = read_metadata(self._file) or BLANK
+        is_same = metadata.fixed == self._plan.settings.fixed
+        return is_same and metadata.observed == self._made_of
 
     def run(self) -> None:
         """Run the notebook, unless it was run already.
@@ -250,6 +287,8 @@ class Observer:
         if self.known():
             return
         self._file.unlink(missing_ok=True)
+        # A run of other code must not resume from the checkpoints of the last one.
+        ObservedFolders(paths=self._plan.paths).remove()
         workload = replace(self._plan.workload, is_watched=True, tracking=None)
         self._source = SideTrials([self._spec()], begin=self._begin, end=self._end)
         LocalExecutor.on_this_machine(workload, 1).run(self._source)
@@ -259,8 +298,8 @@ class Observer:
             if outcome is not None and outcome.reason is Reason.CELL_ERROR:
                 why = self._error()
             raise FailedRunError(
-                f"{self._plan.notebook.display_name}: the notebook was run once, unchanged, and "
-                f"did not complete, so no sweep is proposed: {why}"
+                f"{self._plan.notebook.display_name}: the notebook was run once, and did not "
+                f"complete, so no sweep is proposed: {why}"
             )
         change_metadata(self._file, observed=self._made_of)
 
@@ -294,18 +333,19 @@ class Observer:
         return made_of(self._plan.fingerprint)
 
     def _spec(self) -> TrialSpec:
-        paths, run_id = self._plan.paths, run_id_of(0)
+        paths, settings = self._plan.paths, self._plan.settings
+        folders = ObservedFolders(paths=paths)
         return TrialSpec(
             study=paths.study,
             study_id="observed",
             number=0,
             params={},
-            fixed={},
-            seed=trial_seed(self._plan.settings.study.seed, 0),
+            fixed=settings.fixed,
+            seed=trial_seed(settings.study.seed, 0),
             attempt=1,
             notebook=self._file,
-            checkpoint_dir=paths.checkpoints(run_id),
-            artifact_dir=paths.saved(run_id),
+            checkpoint_dir=folders.checkpoints,
+            artifact_dir=folders.artifacts,
         )
 
     def _begin(self, _: TrialSpec, running: RunningTrial) -> None:

@@ -37,19 +37,21 @@ def new_file(
     if workload.replaces_seeds and workload.notebook.language == "python":
         replace_seeds(node, spec.seed)
     file = ExecutedNotebook(node, spec, earlier=earlier)
-    known = workload.notebook.assignments
     file.note(
-        originals={
-            name: known.plain_value(name)
-            for name in {**spec.params, **spec.fixed}
-            if known.places(name)
-        },
+        originals=originals_of(workload, spec),
         snapshot="" if workload.snapshot is None else workload.snapshot.name,
         environment=site.environment,
         data=None if workload.data is None else workload.data.use,
         host=workload.host,
     )
     return file
+
+
+def originals_of(workload: Workload, spec: TrialSpec) -> Params:
+    """Return the plain values that the research notebook itself gives to a trial's params."""
+    known = workload.notebook.assignments
+    names = {**spec.params, **spec.fixed}
+    return {name: known.plain_value(name) for name in names if known.places(name)}
 
 
 def own_params(workload: Workload, spec: TrialSpec) -> Params:

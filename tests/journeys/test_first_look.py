@@ -103,6 +103,53 @@ def test_the_winner_is_the_best_by_the_notebooks_own_score(
     assert not Path("out/my/observed.ipynb").exists()
 
 
+RESUMING = (
+    "import sweeper\nlr = 0.1\nsaved = sweeper.load_checkpoint() or {'epoch': 0}",
+    "val_loss = abs(lr - 0.3) + saved['epoch']\nsweeper.save_checkpoint(epoch=5)",
+    "Path('weights').write_text('w')\nsweeper.save_artifact('weights')",
+)
+
+
+def test_the_artifacts_and_values_of_the_observed_run_are_those_of_the_first_trial() -> None:
+    write(COUNTED, *RESUMING)
+    first = swept("--yes")["trials"][0]
+    assert runs() == 3
+    metadata = read_notebook(Path(first["notebook"])).metadata["sweeper"]
+    assert metadata["originals"] == {"lr": 0.1}
+    assert [*metadata["artifacts"]] == ["weights"]
+    assert Path("out/my/artifacts/0000/weights").read_text() == "w"
+    assert not [*Path("out/my").glob("*/observed*")]
+
+
+def test_no_trial_and_no_other_run_resumes_from_the_checkpoints_of_an_observed_run() -> None:
+    write(COUNTED, *RESUMING)
+    keeping = ("my.ipynb", "--score", "no_such_score")
+    assert call(*keeping).returncode == 2
+    write(COUNTED, "edited = True", *RESUMING)
+    assert call(*keeping).returncode == 2
+    assert runs() == 2
+    shown = read_notebook(Path("out/my/observed.ipynb")).metadata["sweeper"]["numbers"]
+    assert float.fromhex(shown["val_loss"]["values"][-1]) == abs(0.1 - 0.3)
+    Path("my.yml").write_text(
+        "objective: {val_loss: minimize}\nspace: {lr: [0.5, 0.7]}\nstart: [{lr: 0.5}]"
+    )
+    result = swept()
+    assert result["trials"][0]["scores"]["val_loss"] == abs(0.5 - 0.3)
+    assert not [*Path("out/my").rglob("observed*")]
+
+
+def test_values_of_set_count_from_the_observed_run_on_and_wrong_options_before_it() -> None:
+    write("lr = 0.1\nepochs = 100", COUNTED, "val_loss = abs(lr - 0.3) * epochs")
+    for wrong in (("--set", "epochz=2"), ("--set", "epochs"), ("--seeds", "5")):
+        refused = call("my.ipynb", "--yes", *wrong)
+        assert refused.returncode == 2
+        assert wrong[0] in refused.stderr
+    assert runs() == 0 and not Path("my.yml").exists()
+    result = swept("--yes", "--set", "epochs=2")
+    assert result["trials"][0]["scores"]["val_loss"] == abs(0.1 - 0.3) * 2
+    assert runs() == 3
+
+
 def test_the_user_names_an_unclear_score_and_no_notebook_runs_twice() -> None:
     write("lr = 0.1", COUNTED, "acc_a = abs(lr - 0.3)\nacc_b = abs(lr - 0.4)")
     for options in ((), ("--yes",)):
