@@ -120,6 +120,16 @@ def test_scalars_are_read_as_they_are_and_other_values_are_described() -> None:
     assert "Unshown" in model
 
 
+def test_descriptions_of_long_values_that_differ_only_in_the_middle_differ() -> None:
+    start, end = "You are a careful grader. " * 20, "Answer with one word. " * 20
+    prompts = [start + middle + end for middle in ("Be strict.", "Be kind.", "Be kind.")]
+    values = {f"p{number}": prompt for number, prompt in enumerate(prompts)}
+    values |= {f"list{number}": [prompt] for number, prompt in enumerate(prompts)}
+    read = ask(Question(values=[*values]), **values).values
+    assert read["p0"] != read["p1"] == read["p2"]
+    assert read["list0"] != read["list1"] == read["list2"]
+
+
 def test_a_kernel_other_than_ipython_gives_an_empty_answer() -> None:
     assert Answer.of({}) == Answer()
     assert Answer.of({in_kernel.QUESTION: {"status": "error", "ename": "R"}}) == Answer()

@@ -26,11 +26,11 @@ import termios
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from importlib import metadata
 from itertools import chain, islice
 from json import JSONDecoder, JSONEncoder
 from pathlib import Path
-from reprlib import Repr
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -598,7 +598,10 @@ def _plain(shell: Any, expression: str) -> dict[str, Any]:
 
 
 def _scalar_or_text(value: Any) -> Any:
-    """Return a scalar that JSON supports unchanged, and any other object as a short text."""
+    """Return a scalar that JSON supports unchanged, and any other object as a short text.
+
+    A text that is shortened ends with a digest of the whole text.
+    """
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         # Convert scalars of numpy, torch and JAX.
         value = value.item()
@@ -610,10 +613,12 @@ def _scalar_or_text(value: Any) -> Any:
         return float(value)
     if isinstance(value, str) and len(value) <= _DESCRIPTION_CHARACTERS:
         return str.__str__(value)
-    short = Repr()
-    short.maxstring = short.maxother = short.maxlong = _DESCRIPTION_CHARACTERS
-    text = _tried(short.repr, value) or f"<{type(value).__name__}>"
-    return text[: 2 * _DESCRIPTION_CHARACTERS]
+    text = _tried(repr, value) or f"<{type(value).__name__}>"
+    if len(text) <= _DESCRIPTION_CHARACTERS:
+        return text
+    # The sweep compares descriptions, so those of two long prompts must differ.
+    digest = blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
+    return f"{text[:_DESCRIPTION_CHARACTERS]}… #{digest}"
 
 
 def library_folders() -> tuple[str, ...]:
