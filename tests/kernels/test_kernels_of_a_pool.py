@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from threading import Timer
+from threading import Thread, Timer
 
 import kernels_alone
 import psutil
@@ -16,7 +16,7 @@ from kernels_alone import install_kernel, kernel_pool, run_alone, wait_until_war
 from studies import until
 
 from sweeper.guard import marked_processes, remove
-from sweeper.kernels import CellFailed, Finished, Raised, Stopped
+from sweeper.kernels import CellFailed, Finished, KernelDied, Raised, Stopped
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
@@ -63,6 +63,39 @@ def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
         _, result = run_alone(source, pool, running=running)
         assert marked_processes(pool.setup.token) == {}
     assert result.ending == Stopped()
+
+
+#: A function that computes a score for a minute, and a cell that cannot be interrupted.
+SCORE_LATE = "import time\ndef late():\n    open('begun', 'w').close()\n    time.sleep(60)"
+SWALLOW = "try:\n    late()\nexcept KeyboardInterrupt:\n    score = 1.0"
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_stop_counts_that_has_interrupted_the_last_cell_or_the_reading_of_a_score(
+    tmp_path: Path, *, swallows: bool
+) -> None:
+    cells = [SCORE_LATE, SWALLOW] if swallows else [SCORE_LATE]
+    source = write_notebook(tmp_path / "nb.ipynb", *cells)
+    running = RunningTrial()
+
+    def stop() -> None:
+        until((tmp_path / "begun").exists)
+        running.control.stop(StopReason.INTERRUPTED)
+
+    with kernel_pool(tmp_path, imports=None) as pool:
+        stopper = Thread(target=stop)
+        stopper.start()
+        variables = ["score" if swallows else "late()"]
+        _, result = run_alone(source, pool, running=running, variables=variables)
+        stopper.join()
+    assert result.ending == Stopped()
+
+
+def test_a_kernel_that_ends_while_a_score_is_read_has_died(tmp_path: Path) -> None:
+    source = write_notebook(tmp_path / "nb.ipynb", "import os")
+    with kernel_pool(tmp_path, imports=None) as pool:
+        _, result = run_alone(source, pool, variables=["os._exit(3)"])
+    assert (result.ending, result.exit_code) == (KernelDied(), 3)
 
 
 #: A sweep whose kernel is paused. Its argument is the folder of the tests' modules.

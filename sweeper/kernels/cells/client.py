@@ -215,10 +215,13 @@ class SweepClient(PapermillNotebookClient):
         """
         with NotebookStopper(
             kernel=self.kernel, request=self.request, reports=self.reports, loop=self.loop
-        ):
+        ) as stopper:
             self.papermill_execute_cells()
             if not isinstance(self.ending, KernelDied):
                 self._read_values(reads_imports=reads_imports)
+                if stopper.has_interrupted and isinstance(self.ending, Finished):
+                    # The interrupt may have ended the last cell or the reading of a score.
+                    self.ending = Stopped()
                 self.set_widgets_metadata()
             self._take_reports()
 
@@ -251,13 +254,16 @@ class SweepClient(PapermillNotebookClient):
                 return CellStatus.COMPLETED
             return self._failed(cell, *self._raised(error, cell))
         except DeadKernelError:
-            self.ending = KernelDied()
-            self.exit_code = self.kernel.exit_code
+            self._died()
             return CellStatus.STOPPED if self.running.control.stop_reason else CellStatus.FAILED
         except CellTimeoutError as error:
             # nbclient raises this error after `iopub_timeout` seconds if messages were lost.
             return self._failed(cell, type(error).__name__, str(error))
         return CellStatus.COMPLETED
+
+    def _died(self) -> None:
+        self.ending = KernelDied()
+        self.exit_code = self.kernel.exit_code
 
     def _failed(self, cell: NotebookNode, exception: str, why: str) -> CellStatus:
         count = cell.execution_count
@@ -466,8 +472,8 @@ class SweepClient(PapermillNotebookClient):
         """Run code in the kernel before any later request, without a trace in the notebook."""
         self.kc.execute(code, silent=True, store_history=False)
 
-    async def _async_ask(self, question: Question) -> Answer:
-        """Ask the kernel a question. Return an empty answer if the kernel dies."""
+    async def _async_ask(self, question: Question) -> Answer | None:
+        """Ask the kernel a question. Return None if the kernel dies."""
         request = self.kc.execute(
             "", silent=True, store_history=False, user_expressions=question.as_expressions()
         )
@@ -476,7 +482,7 @@ class SweepClient(PapermillNotebookClient):
         death = asyncio.ensure_future(self.kernel.ended())
         try:
             await asyncio.wait({reply, death}, return_when=asyncio.FIRST_COMPLETED)
-            return Answer.of(reply.result()) if reply.done() else Answer()
+            return Answer.of(reply.result()) if reply.done() else None
         finally:
             for task in (reply, waker, death):
                 task.cancel()
@@ -494,13 +500,17 @@ class SweepClient(PapermillNotebookClient):
     def _read_values(self, *, reads_imports: bool) -> None:
         """Read the requested values in the kernel. The kernel also prepares for its exit."""
         has_failed = isinstance(self.ending, CellFailed)
-        self.answer = self._ask(
+        answer = self._ask(
             Question(
                 floats=self.request.variables,
                 values=() if has_failed else self.request.values,
                 reads_imports=reads_imports and isinstance(self.ending, Finished),
             )
         )
+        if answer is not None:
+            self.answer = answer
+        elif isinstance(self.ending, Finished):
+            self._died()
 
 
 def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:

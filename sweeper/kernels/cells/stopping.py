@@ -42,12 +42,14 @@ class NotebookStopper:
         request: Request to run the notebook, with the running trial and the grace time of a stop.
         reports: Socket that receives the notebook's reaction to a stop.
         loop: Event loop on which the kernel's messages are read.
+        has_interrupted: Whether the kernel was interrupted.
     """
 
     kernel: Kernel
     request: ExecutionRequest
     reports: ReportSocket
     loop: asyncio.AbstractEventLoop
+    has_interrupted: bool = False
     _task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> NotebookStopper:
@@ -94,6 +96,7 @@ class NotebookStopper:
             # A notebook that is asked to end by itself may use the whole grace time, except for the
             # time that the interrupts need.
             await self._ask(reason, max(_LEAST_OWN_S, time_s - _INTERRUPTS * interrupt_s))
+        self.has_interrupted = True
         for _ in range(_INTERRUPTS):
             await ensure_async(self.kernel.manager.interrupt_kernel())
             await asyncio.sleep(interrupt_s)
