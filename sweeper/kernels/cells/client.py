@@ -7,11 +7,11 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from enum import StrEnum
 from typing import Any
 
 import zmq
-from jupyter_client.session import json_packer, json_unpacker
 from jupyter_core.utils import ensure_event_loop
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbclient.util import run_sync
@@ -190,9 +190,8 @@ class SweepClient(PapermillNotebookClient):
         cell.execution_count = ran.execution_count
         cell.outputs = []
         for message in ran.messages:
-            # Each trial gets a copy of its own, with the same text as from a started kernel.
             complete = {
-                **json_unpacker(json_packer(message)),
+                **deepcopy(message),  # Each trial gets a copy of its own.
                 "header": {"msg_type": message["msg_type"]},
                 "parent_header": {"msg_id": RECORDED},
                 "buffers": [],

@@ -12,7 +12,7 @@ import pytest
 from kernels_alone import kernel_pool, run_alone, share_cells
 from studies import until
 
-from sweeper.kernels import KernelPool, KernelResult
+from sweeper.kernels import Finished, KernelPool, KernelResult
 from sweeper.notebook_api.messages import Point
 from sweeper.testing import write_notebook
 from sweeper.trials import Params, RunningTrial
@@ -115,6 +115,36 @@ def test_each_trial_runs_the_shared_cells_itself_if_no_fork_is_possible_after_th
     assert [result.answer.floats["n0"] for result in results] == [4.0, 4.0]
     (finding,) = pool.findings
     assert finding.startswith(f"each trial runs the cells tagged 'shared': {why}; ")
+
+
+def test_a_shell_command_in_a_shared_cell_gets_the_end_of_input(pool: KernelPool) -> None:
+    results = run_shared(
+        pool, "!read answer < /dev/tty; echo got:$answer\ny = 3", "n0 = x * y", shared=1
+    )
+    assert [result.shared_cells for result in results] == [1, 1]
+    assert [result.answer.floats["n0"] for result in results] == [6.0, 6.0]
+
+
+def test_an_exit_in_a_shared_cell_ends_each_trial_there(pool: KernelPool) -> None:
+    results = run_shared(pool, "y = 2", "exit()\nn0 = x * y", shared=2, variables=["y", "n0"])
+    assert [result.shared_cells for result in results] == [0, 0]
+    assert [result.ending for result in results] == [Finished(), Finished()]
+    assert [result.answer.floats for result in results] == [{"y": 2.0}] * 2
+
+
+def test_a_display_of_a_shared_cell_may_contain_what_plain_json_does_not_know(
+    pool: KernelPool,
+) -> None:
+    shows = (
+        "import datetime, numpy\ndata = {'day': datetime.date(2026, 1, 2), 'n': numpy.int64(3)}\n"
+        "display({'application/json': data}, raw=True)"
+    )
+    source = write_notebook(pool.setup.cwd / "nb.ipynb", shows, "y = x", parameters="x=1", shared=1)
+    share_cells(source, pool, fixed=None)
+    node, result = run_alone(source, pool, own={"x": 2.0})
+    assert result.shared_cells == 1
+    (output,) = (output for cell in node.cells for output in cell.get("outputs", ()))
+    assert output.data["application/json"] == {"day": "2026-01-02", "n": 3}
 
 
 def test_each_trial_has_what_a_shared_cell_reports_prints_and_writes_later(

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from . import generators, libraries
+from . import generators, in_kernel, libraries
 from .shell import App
 
 
@@ -36,6 +36,7 @@ class CellsProcess:
     def __init__(self, sources: Sequence[str], app: App) -> None:
         self._app = app
         app.enter_fork()
+        in_kernel.adapt(app.shell)
         app.recorder.take()
         states = generators.states()
         environment = dict(os.environ)

@@ -140,6 +140,11 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
         setattr(shell, WATCHED, watched)
         for watching in watched:
             shell.events.register("post_run_cell", watching.note)
+    adapt(shell)
+
+
+def adapt(shell: Any) -> None:
+    """Let shell commands of the notebook read no input, and let `exit()` end the notebook."""
     _run_commands_without_input(shell)
     shell.ask_exit = _end_notebook
 

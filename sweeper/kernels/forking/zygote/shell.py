@@ -20,7 +20,7 @@ from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
 from IPython.core.application import BaseIPythonApplication
-from jupyter_client.session import Session
+from jupyter_client.session import Session, json_packer, json_unpacker
 
 from .messages import RECORDED
 
@@ -29,7 +29,7 @@ class Recorder(Session):
     """Records the messages that a kernel would send.
 
     Attributes:
-        messages: Type, content and metadata of each message, in order.
+        messages: Type, content and metadata of each message as a client receives them, in order.
     """
 
     messages: list[dict[str, Any]]
@@ -41,8 +41,9 @@ class Recorder(Session):
             names = ("content", "parent", "ident", "buffers", "track", "header", "metadata")
             parts = {**dict(zip(names, arguments)), **options}
             message = self.msg(msg_or_type, parts.get("content"), metadata=parts.get("metadata"))
-        kept = ("msg_type", "content", "metadata")
-        self.messages.append({name: message[name] for name in kept})
+        kept = {name: message[name] for name in ("msg_type", "content", "metadata")}
+        # A display may contain dates, bytes or numbers of numpy, which plain JSON does not know.
+        self.messages.append(json_unpacker(json_packer(kept)))
         return message
 
     def recorded(self) -> list[dict[str, Any]]:
