@@ -23,8 +23,9 @@ _FIRST_S, _LONGEST_S = 0.1, 2.0
 #: A disk or server that was unavailable several times counts as available again after this many
 #: seconds without an error (chosen, not measured).
 _SETTLED_S = 30.0
-#: Error numbers of faults of the machine: a full, read-only, unmounted or failing disk; a folder
-#: that was removed or whose mode was changed; and lack of descriptors, processes or memory.
+#: Error numbers of faults of the machine: a full, read-only, unmounted or failing disk; a network
+#: disk that is not connected; a folder that was removed or whose mode was changed; and lack of
+#: descriptors, processes or memory.
 _OF_THE_MACHINE = frozenset(
     {
         errno.ENOSPC,
@@ -34,6 +35,12 @@ _OF_THE_MACHINE = frozenset(
         errno.ESTALE,
         errno.ENODEV,
         errno.ENXIO,
+        errno.ENOTCONN,  # A FUSE mount, such as Colab's Drive, whose process has ended.
+        errno.ECONNABORTED,
+        errno.ESHUTDOWN,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
         errno.EACCES,
         errno.EPERM,
         errno.ENOENT,

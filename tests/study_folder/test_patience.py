@@ -11,7 +11,10 @@ import zmq
 from sweeper.study_folder import patience
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 
-NUMBERS = "ENOSPC EDQUOT EROFS EIO ESTALE EACCES EPERM ENOENT ENOTDIR EMFILE ENFILE EAGAIN ENOMEM"
+NUMBERS = (
+    "ENOSPC EDQUOT EROFS EIO ESTALE EACCES EPERM ENOENT ENOTDIR EMFILE ENFILE EAGAIN ENOMEM "
+    "ENOTCONN ECONNABORTED ESHUTDOWN ETIMEDOUT EHOSTDOWN EHOSTUNREACH"
+)
 
 
 @pytest.mark.parametrize("number", NUMBERS.split())

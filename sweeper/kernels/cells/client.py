@@ -318,7 +318,7 @@ class SweepClient(PapermillNotebookClient):
 
     async def _save_by_time(self) -> None:
         await asyncio.sleep(CATCH_UP_S)
-        self.nb_man.catch_up()
+        _save_if_possible(self.nb_man.catch_up)
         interval_s = _AUTOSAVE_S
         while True:
             seen = self._messages + self.running.points.reports
@@ -326,12 +326,7 @@ class SweepClient(PapermillNotebookClient):
             if self._messages + self.running.points.reports == seen:
                 continue
             started_s = time.monotonic()
-            try:
-                self.nb_man.save()
-            except OSError as error:  # The next save, or the trial's end, writes the file.
-                _log.warning(
-                    "the executed notebook could not be saved, and is saved later: %s", error
-                )
+            _save_if_possible(self.nb_man.save)
             took_s = time.monotonic() - started_s
             interval_s = max(_AUTOSAVE_S, took_s / _SAVE_SHARE)
 
@@ -510,6 +505,13 @@ class SweepClient(PapermillNotebookClient):
             self.answer = answer
         elif isinstance(self.ending, Finished):
             self._died()
+
+
+def _save_if_possible(save: Callable[[], None]) -> None:
+    try:
+        save()
+    except OSError as error:  # The next save, or the trial's end, writes the file.
+        _log.warning("the executed notebook could not be saved, and is saved later: %s", error)
 
 
 def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:
