@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from threading import Thread, Timer
+from typing import Any, NoReturn
 
 import kernels_alone
 import psutil
 import pytest
 from kernels_alone import install_kernel, kernel_pool, run_alone, wait_until_warm
 from studies import until
+from zmq import ZMQError
 
 from sweeper.guard import marked_processes, remove
 from sweeper.kernels import CellFailed, Finished, KernelDied, Raised, Stopped
+from sweeper.kernels.process.manager import PrivateKernelManager, QuickClient
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
@@ -96,6 +100,33 @@ def test_a_kernel_that_ends_while_a_score_is_read_has_died(tmp_path: Path) -> No
     with kernel_pool(tmp_path, imports=None) as pool:
         _, result = run_alone(source, pool, variables=["os._exit(3)"])
     assert (result.ending, result.exit_code) == (KernelDied(), 3)
+
+
+def test_a_client_without_descriptors_for_its_sockets_closes_those_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    client = QuickClient(connection_file=str(tmp_path / "k.json"))
+    monkeypatch.setattr(client, "connect_iopub", _without_descriptors)
+    with pytest.raises(ZMQError):
+        client.start_channels()
+    client.stop_channels()
+    assert client.context.closed
+
+
+def test_a_kernel_that_cannot_be_asked_to_end_is_ended_and_its_trial_keeps_its_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = write_notebook(tmp_path / "nb.ipynb", "score = 1.0")
+    monkeypatch.setattr(PrivateKernelManager, "connect_control", _without_descriptors)
+    with kernel_pool(tmp_path, imports=None) as pool:
+        _, result = run_alone(source, pool, variables=["score"])
+        assert marked_processes(pool.setup.token) == {}
+    assert result.ending == Finished()
+    assert result.answer.floats == {"score": 1.0}
+
+
+def _without_descriptors(*_: Any, **__: Any) -> NoReturn:
+    raise ZMQError(errno.EMFILE)
 
 
 #: A sweep whose kernel is paused. Its argument is the folder of the tests' modules.

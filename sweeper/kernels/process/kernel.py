@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from jupyter_core.utils import run_sync
+from zmq import ZMQError
 
 from ...files import write_atomically
 from ...guard import MARK_VARIABLE, kill_marked, kill_session, marked_processes
@@ -27,6 +28,8 @@ from ..forking.ipython_folder import ipython_folder
 from ..forking.origins import KernelOrigin, KernelSetup
 from .manager import PrivateKernelManager
 from .specs import Kernelspecs, runs_in_python
+
+_log = logging.getLogger(__name__)
 
 # The limits down to `_TAIL_BYTES` are chosen, not measured.
 #: Seconds from the shutdown request, after which exit handlers run, to SIGTERM.
@@ -85,7 +88,7 @@ class Kernel:
             folder=self.folder,
             kernel_name=setup.name,
             kernel_spec_manager=Kernelspecs(),
-            log=logging.getLogger(__name__),
+            log=_log,
             is_local=runs_in_python(setup.name),
         )
         if origin.is_forked:
@@ -195,27 +198,41 @@ class Kernel:
         Returns:
             The thread.
         """
-        if self.is_usable:
-            control = self.manager.connect_control()
-            # By default, a message is dropped if it is not sent within 0.1 s. A busy machine needs
-            # longer. Without the message, the kernel would not end, and would keep its GPU.
-            control.linger = _DELIVERY_MS
-            self.manager.session.send(control, "shutdown_request", {"restart": False})
-            control.close()
+        shutdown_s = _SHUTDOWN_S if self._ask_to_end() else 0.0
         thread = threading.Thread(
-            target=self._see_end, args=[on_gone], name="kernel end", daemon=True
+            target=self._see_end, args=[on_gone, shutdown_s], name="kernel end", daemon=True
         )
         thread.start()
         return thread
+
+    def _ask_to_end(self) -> bool:
+        """Send a shutdown request. Return False if that is impossible."""
+        if not self.is_usable:
+            return False
+        try:
+            control = self.manager.connect_control()
+        except (OSError, ZMQError) as error:  # No file descriptor is left for the socket.
+            _log.warning("a kernel cannot be asked to end, and is ended by SIGTERM: %s", error)
+            return False
+        # By default, a message is dropped if it is not sent within 0.1 s. A busy machine needs
+        # longer. Without the message, the kernel would not end, and would keep its GPU.
+        control.linger = _DELIVERY_MS
+        self.manager.session.send(control, "shutdown_request", {"restart": False})
+        control.close()
+        return True
 
     def kill(self, on_gone: Callable[[bool], None] = lambda _: None) -> None:
         """End a kernel that has run no cell at once, without its exit handlers."""
         self._signal(signal.SIGKILL)
         self._see_end(on_gone)
 
-    def _see_end(self, on_gone: Callable[[bool], None]) -> None:
-        # A kernel whose folder was removed cannot be asked to end, so it gets SIGTERM at once.
-        shutdown_s = _SHUTDOWN_S if self.folder.is_dir() else 0.0
+    def _see_end(self, on_gone: Callable[[bool], None], shutdown_s: float = 0.0) -> None:
+        """Wait until the kernel ends. Kill it if it does not, and all that it has started.
+
+        Args:
+            on_gone: See `retire`.
+            shutdown_s: Seconds until SIGTERM. 0 for a kernel that was not asked to end.
+        """
         if not self._exits_within(shutdown_s):
             self._signal(signal.SIGTERM)
             if not self._exits_within(_TERMINATE_S):

@@ -27,8 +27,6 @@ _FIRST_RETRY_S = 0.02
 _LAST_RETRY_S = 0.5
 #: Longest wait for a kernel's first answer in seconds, if the caller sets no limit.
 _READY_S = 60.0
-#: A closed socket may still send messages for this number of milliseconds.
-_LINGER_MS = 100
 
 
 class QuickClient(AsyncKernelClient):
@@ -51,12 +49,11 @@ class QuickClient(AsyncKernelClient):
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
-        """Close the two sockets that `start_channels` has opened."""
-        for channel in (self.shell_channel, self.iopub_channel):
-            if channel.is_alive():
-                channel.stop()
-        if not self.context.closed:
-            self.context.destroy(linger=_LINGER_MS)
+        """Close the sockets that `start_channels` has opened, even if it could not open both.
+
+        The attributes `shell_channel` and `iopub_channel` open a socket if there is none.
+        """
+        self.context.destroy(linger=0)
 
     async def wait_for_ready(
         self, timeout: float | None = None, is_wanted: Callable[[], bool] = lambda: True
