@@ -194,3 +194,17 @@ def test_files_that_were_there_and_have_changed_are_overwritten(
     (tmp_path / "gone").unlink()
     touch("best.pt", "models/best.pt", "new", at=2)
     assert files.overwritten() == ["best.pt", "models/best.pt"]
+
+
+def test_no_more_folders_are_read_once_enough_files_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (tmp_path / f"class {number}").mkdir()
+        (tmp_path / f"class {number}" / "1.png").touch()
+    read: list[object] = []
+    entries = in_kernel._entries
+    monkeypatch.setattr(in_kernel, "_entries", lambda path: read.append(path) or entries(path))
+    monkeypatch.setattr(in_kernel, "_MOST_ENTRIES", 23)
+    in_kernel.NotebookFiles(tmp_path)
+    assert len(read) == 4, "the notebook's folder, and three of its subfolders"

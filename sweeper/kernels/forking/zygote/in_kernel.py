@@ -696,13 +696,13 @@ class NotebookFiles:
         """Return the time of the last change of each file in nanoseconds, by its path."""
         mounts = _tried(_mounted_folders) or set()
         beside = _tried(_entries, self._folder) or []
-        below = [
+        below = (
             _tried(_entries, entry.path) or []
             for entry in beside
             if entry.is_dir(follow_symlinks=False) and entry.path not in mounts
-        ]
+        )
         versions = {}
-        for entry in [*beside, *chain(*below)][:_MOST_ENTRIES]:
+        for entry in islice(chain(beside, chain.from_iterable(below)), _MOST_ENTRIES):
             if entry.is_file(follow_symlinks=False):
                 changed = _tried(entry.stat)
                 versions[entry.path] = changed and changed.st_mtime_ns
