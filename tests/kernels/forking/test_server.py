@@ -1,7 +1,8 @@
-"""The server that forks can watch many children."""
+"""The server that forks can watch many children, and says why it cannot fork kernels."""
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sweeper.kernels import KernelSetup
 from sweeper.kernels.forking.zygote import messages
+from sweeper.kernels.forking.zygote_process import ZygoteProcess
 
 pytestmark = pytest.mark.slow
 
@@ -51,3 +54,21 @@ def test_a_fork_server_watches_more_children_than_select_supports(tmp_path: Path
             assert "pid" in (messages.receive(child)[0] or {})
             assert messages.receive(child)[0] == {"exit": number % 7}
         assert server.poll() is None
+
+
+def test_a_zygote_whose_ipykernel_is_too_old_reports_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "comm.py").write_text("raise ModuleNotFoundError(\"No module named 'comm'\")")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    setup = KernelSetup(
+        name="python3", env=env, cwd=tmp_path, runtime_folder=tmp_path, token="sweep-test"
+    )
+    imports = {"modules": [], "environment": {}, "argv": [], "frozen": {}}
+    zygote = ZygoteProcess([sys.executable], setup, imports=imports)
+    try:
+        report = zygote.wait_for_report(60)
+    finally:
+        zygote.end()
+    assert report is not None
+    assert report.refusal is not None
+    assert "No module named 'comm'" in report.refusal
+    assert "pip install -U ipykernel" in report.refusal

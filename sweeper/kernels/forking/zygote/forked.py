@@ -11,19 +11,19 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import (
     generators,
     in_kernel,  # noqa: F401  Imported, so that forked kernels have this module.
 )
-from .cells import CellsProcess, reopen_files
 from .exit import FastExit
 from .finders import install
-from .libraries import Libraries
 from .messages import receive, send
 from .server import Server
-from .shell import App
+
+if TYPE_CHECKING:
+    from .libraries import Libraries
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
@@ -49,6 +49,11 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
     assert wanted is not None
     before = dict(os.environ)
     try:
+        # These modules need ipykernel and `comm`, which an old environment may lack.
+        from .cells import CellsProcess
+        from .libraries import Libraries
+        from .shell import App
+
         app: App = App.instance(parent_handle=os.getppid())
         app.boot(wanted["argv"])
         release_exit_handlers = _hold_exit_handlers()
@@ -123,6 +128,8 @@ def _why_not_booted(error: Exception) -> str:
 
 def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> None:
     """Set the environment, arguments and output of this fork as the request states."""
+    from .cells import reopen_files
+
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)
