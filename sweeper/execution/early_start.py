@@ -47,12 +47,12 @@ def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
     """
     workload, pool = site.workload, site.pool
     pays = site.slots > 1 and running.trials_left > _FEWEST_LEFT * site.slots
-    if pays and workload.notebook.language == "python" and pool.fork_server.wants_import_profile:
+    if pays and workload.notebook.language == "python" and pool.fork_server.can_start_early:
         modules = shown_imports(
             workload.notebook.code, workload.frozen.values(), folder=workload.cwd
         )
         if modules and pool.policy.start_early(site.slots):
-            pool.fork_server.record_imports({"modules": modules, "environment": {}})
+            pool.fork_server.start_early(modules)
     return pool.policy.starts_at_once(running, is_usual=is_usual(site, spec))
 
 

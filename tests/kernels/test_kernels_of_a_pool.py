@@ -20,6 +20,7 @@ from zmq import ZMQError
 
 from sweeper.guard import marked_processes, remove
 from sweeper.kernels import CellFailed, Finished, KernelDied, Raised, Stopped
+from sweeper.kernels.forking.origins import Ready, Stage, Unready
 from sweeper.kernels.process.manager import PrivateKernelManager, QuickClient
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
@@ -177,6 +178,35 @@ def test_no_kernel_is_started_while_a_zygote_imports_libraries(tmp_path: Path) -
         kernel = pool.take({})
         assert kernel.origin.is_forked
         kernel.kill()
+
+
+def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables_of_libraries(
+    tmp_path: Path,
+) -> None:
+    with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
+        server = pool.fork_server
+        server.start_early(["json"])
+        wait_until_warm(pool)
+        assert server.wants_import_profile
+        server.record_imports({"modules": ["json"], "environment": {"HF_HOME": "/elsewhere"}})
+        assert not server.wants_import_profile
+        until(lambda: isinstance(server.available, Unready) and "HF_HOME" in server.available.why)
+        assert isinstance(server.available, Unready)
+        assert server.available.stage is Stage.NEVER
+
+
+def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_variables(
+    tmp_path: Path,
+) -> None:
+    set_by_library = {"KMP_INIT_AT_FORK": "FALSE"}
+    with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
+        pool.fork_server.start_early(["json"])
+        wait_until_warm(pool)
+        pool.fork_server.record_imports({"modules": ["sklearn"], "environment": set_by_library})
+        for check in pool.fork_server._checks:
+            check.join()
+        assert len(pool.fork_server._checks) == 1
+        assert isinstance(pool.fork_server.available, Ready)
 
 
 #: Makes the kernel send its next replies as ipykernel 7.0 to 7.3 do, so that it overlooks requests,

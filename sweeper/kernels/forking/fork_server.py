@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,32 +99,72 @@ class ForkServer:
         #: Modules that a trial's kernel has imported, or will import, and that the zygote imports
         #: too. None until they are known.
         self._import_profile: Mapping[str, Any] | None = None
+        #: Whether a kernel has answered which variables of libraries its notebook has set.
+        self._knows_environment = False
+        #: Environment of the zygote after its imports.
+        self._environment: Mapping[str, str] = env
+        #: Why a zygote that can fork kernels must not do so. None while it may.
+        self._objection: str | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
+        self._checks: list[threading.Thread] = []
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
+        self._trial_zygote: ZygoteProcess | None = None
+
+    @property
+    def can_start_early(self) -> bool:
+        """Whether `start_early` has an effect."""
+        return self._import_profile is None and not self._is_impossible
 
     @property
     def wants_import_profile(self) -> bool:
         """Whether `record_imports` should be called."""
+        return not self._knows_environment and not self._is_impossible
+
+    @property
+    def _is_impossible(self) -> bool:
         available = self.available
-        is_never = isinstance(available, Unready) and available.stage is Stage.NEVER
-        return self._import_profile is None and not is_never
+        return isinstance(available, Unready) and available.stage is Stage.NEVER
 
-    def record_imports(self, profile: Mapping[str, Any]) -> None:
-        """Start a zygote that imports what a kernel has imported, or what the code shows.
-
-        Only the first call has an effect. Later calls do nothing.
+    def start_early(self, modules: Sequence[str]) -> None:
+        """Start a zygote that imports what the notebook's code shows, unless there is a zygote.
 
         Args:
-            profile: Modules and environment in the form of `in_kernel.import_profile`, or of
-                `shown_imports`.
+            modules: Imports in the form of `shown_imports`.
+        """
+        self._start({"modules": modules, "environment": {}})
+
+    def record_imports(self, profile: Mapping[str, Any]) -> None:
+        """Start a zygote that imports what a kernel has imported.
+
+        After `start_early`, check instead whether the zygote may fork kernels: the notebook may
+        have set variables that libraries read when they are imported. Only the first call has an
+        effect.
+
+        Args:
+            profile: Modules and environment in the form of `in_kernel.import_profile`.
         """
         with self._lock:
-            if self._import_profile is not None:
+            if self._knows_environment or self._is_closed:
                 return
+            self._knows_environment = True
+        if self._start(profile) or _set_by_notebook(profile, self._environment) is None:
+            return
+        check = threading.Thread(
+            target=self._check, args=[profile], name="fork server check", daemon=True
+        )
+        self._checks.append(check)
+        check.start()
+
+    def _start(self, profile: Mapping[str, Any]) -> bool:
+        """Start the thread that keeps a zygote. Return False if it was started before."""
+        with self._lock:
+            if self._import_profile is not None:
+                return False
             self._import_profile = profile
             self.available = _PREPARING
         self._thread.start()
+        return True
 
     def fork(
         self,
@@ -170,10 +210,12 @@ class ForkServer:
         """End the zygote, and with it every kernel that it has forked."""
         with self._lock:
             self._is_closed = True
-            if self._zygote is not None:
-                self._zygote.let_go()
-        if self._thread.ident is not None:
-            self._thread.join()
+            for zygote in (self._zygote, self._trial_zygote):
+                if zygote is not None:
+                    zygote.let_go()
+        for thread in (self._thread, *self._checks):
+            if thread.ident is not None:
+                thread.join()
 
     def _keep_zygote(self) -> None:
         """Run a zygote, and replace it when it ends. This method runs in a thread."""
@@ -184,6 +226,9 @@ class ForkServer:
                 self._use_zygote(excluded)
                 if self._is_closed:
                     obstacle = "the sweep has ended"
+                    break
+                if self._objection is not None:
+                    obstacle = self._objection
                     break
         except _Refused as refused:
             obstacle = str(refused)
@@ -200,7 +245,7 @@ class ForkServer:
             _Refused: Another zygote could not fork kernels either.
         """
         try:
-            zygote = self._new_zygote(excluded)
+            zygote = self._new_zygote(self._import_profile, excluded)
         except OSError as error:
             raise _Refused(
                 f"the process that forks kernels does not start ({error}); {SWITCH_OFF}"
@@ -229,7 +274,8 @@ class ForkServer:
         """
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if report is None:
-            if not Path(zygote.path).parent.exists():  # The zygote's folder was removed.
+            was_removed = not Path(zygote.path).parent.exists()
+            if was_removed or self._objection is not None:
                 return
             raise _Refused(
                 f"a process with the same imports died, or took over {_IMPORT_LIMIT_S} s; "
@@ -239,13 +285,42 @@ class ForkServer:
             _log.info("imported in each kernel: %s", ", ".join(report.exclude))
             excluded.update(report.exclude)
             return
-        if report.refusal is not None:
-            raise _Refused(report.refusal)
+        assert self._import_profile is not None
+        self._environment = {**self._setup.env, **report.environment}
+        why = report.refusal or _set_by_notebook(self._import_profile, self._environment)
+        if why is not None:
+            raise _Refused(why)
         self._fork_after_shared_cells(zygote, import_s=report.duration_s)
         zygote.wait()
 
-    def _new_zygote(self, excluded: Set[str]) -> ZygoteProcess:
-        profile = self._import_profile
+    def _check(self, profile: Mapping[str, Any]) -> None:
+        """Object to forks if the notebook has set variables that libraries read at import.
+
+        A library that is imported late may have set them too. So another zygote shows which
+        variables are set after all imports of the notebook. This method runs in a thread.
+
+        Args:
+            profile: Modules and environment of a kernel; see `record_imports`.
+        """
+        try:
+            zygote = self._new_zygote(profile, frozenset())
+        except OSError as error:
+            _log.info("the environment of the notebook was not checked: %s", error)
+            return
+        with self._lock:
+            self._trial_zygote = zygote
+            if self._is_closed:
+                zygote.let_go()
+        report = zygote.wait_for_report(_IMPORT_LIMIT_S)
+        zygote.end()
+        if report is None:
+            return
+        with self._lock:
+            self._objection = _set_by_notebook(profile, {**self._setup.env, **report.environment})
+            if self._objection is not None and self._zygote is not None:
+                self._zygote.let_go()
+
+    def _new_zygote(self, profile: Mapping[str, Any] | None, excluded: Set[str]) -> ZygoteProcess:
         assert profile is not None
         configuration = ipython_folder(self._setup.runtime_folder)
         env = {**self._setup.env, "IPYTHONDIR": configuration}
@@ -256,7 +331,6 @@ class ForkServer:
                 for name in profile["modules"]
                 if excluded.isdisjoint((name, name.partition(":")[0], name.replace(":", ".")))
             ],
-            "environment": profile["environment"],
             "argv": self._argv,
             "frozen": dict(self._setup.frozen),
         }
@@ -285,6 +359,22 @@ class ForkServer:
         except OSError as error:  # The next fork will find that the zygote has ended.
             _log.info("the zygote does not answer: %s", error)
         self.available = Ready(shared=shared, import_s=import_s)
+
+
+def _set_by_notebook(profile: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+    """Return why no kernel can be forked if a notebook sets variables that libraries read.
+
+    Args:
+        profile: Modules and environment of a kernel that has run the notebook.
+        environment: Environment after the imports of the notebook, without its other code.
+    """
+    for name, value in profile["environment"].items():
+        if environment.get(name) != value:
+            return (
+                f"the notebook sets {name}, which libraries read when they are imported; set "
+                f"{name} in the environment of the sweep instead"
+            )
+    return None
 
 
 class ForkingProvisioner(LocalProvisioner):

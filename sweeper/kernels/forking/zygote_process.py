@@ -6,7 +6,7 @@ import contextlib
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ class ZygoteReport:
         refusal: Why no kernel can be forked from the zygote. None if kernels can be forked.
         exclude: Modules that keep this zygote from forking kernels. Another zygote can probably
             fork kernels if it does not import them.
+        environment: Environment variables that the imports, and the boot before them, have set.
         duration_s: Seconds that the imports took.
     """
 
     refusal: str | None
     exclude: Sequence[str]
+    environment: Mapping[str, str]
     duration_s: float
 
 
@@ -40,7 +42,7 @@ class ZygoteProcess:
     Args:
         interpreter: Command of the Python that runs the kernels, with options.
         setup: What all kernels have in common, with the whole environment of this process.
-        imports: Modules to import and their environment, in the form that `serve_forks` reads.
+        imports: Modules to import, in the form that `serve_forks` reads.
 
     Attributes:
         path: Path of the socket at which the zygote serves after its report.

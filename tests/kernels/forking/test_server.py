@@ -62,7 +62,7 @@ def test_a_zygote_whose_ipykernel_is_too_old_reports_the_remedy(tmp_path: Path) 
     setup = KernelSetup(
         name="python3", env=env, cwd=tmp_path, runtime_folder=tmp_path, token="sweep-test"
     )
-    imports = {"modules": [], "environment": {}, "argv": [], "frozen": {}}
+    imports = {"modules": [], "argv": [], "frozen": {}}
     zygote = ZygoteProcess([sys.executable], setup, imports=imports)
     try:
         report = zygote.wait_for_report(60)

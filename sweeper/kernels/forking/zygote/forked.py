@@ -58,12 +58,15 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         app.boot(wanted["argv"])
         release_exit_handlers = _hold_exit_handlers()
         install(_FINDERS.read_text(encoding="utf-8"), _PACKAGE_FOLDER, wanted["frozen"])
-        libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
+        libraries = Libraries(wanted["modules"], app=app, before=before)
     except Exception as error:  # noqa: BLE001  Another version of ipykernel may raise anything.
-        send(connection, {"refusal": _why_not_booted(error), "exclude": [], "duration_s": 0.0})
+        refusal = _why_not_booted(error)
+        report = {"refusal": refusal, "exclude": [], "environment": {}, "duration_s": 0.0}
+        send(connection, report)
         os._exit(1)
     server = Server(path, connection)
     report = {name: getattr(libraries, name) for name in ("refusal", "exclude", "duration_s")}
+    report["environment"] = {name: value for name, (_, value) in libraries.changed.items()}
     send(connection, report)
     request, descriptors = server.serve()
     attach = app.attach

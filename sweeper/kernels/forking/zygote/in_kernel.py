@@ -44,9 +44,11 @@ QUESTION = "the sweep's question"
 #: Matches environment variables that libraries read when they are imported. Setting such a variable
 #: later has no effect. Variables that each trial sets are left out: CUDA reads those for devices
 #: and MPS when it is initialized, and torch reads that for its allocator when it first uses CUDA.
+#: Two others are left out because they are read later too: Hugging Face's token, and the cache of
+#: torch's compiler, which torch itself sets.
 _READ_AT_IMPORT = re.compile(
     r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
-    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
+    r"JAX_|KERAS_|HF_(?!TOKEN$)|TRANSFORMERS_|TORCH(?!INDUCTOR_CACHE_DIR)|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
     r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
 )
 #: Milliseconds between two checks whether a shell command without output has ended, as in IPython.

@@ -34,8 +34,6 @@ class Libraries:
 
     Args:
         modules: Names of the modules, in the notebook's order.
-        environment: Environment variables that libraries read at import, with the notebook's
-            values.
         app: Application of the kernel, after its method `boot`.
         before: Environment of the process before the boot.
 
@@ -51,7 +49,6 @@ class Libraries:
     def __init__(
         self,
         modules: Sequence[str],
-        environment: Mapping[str, str],
         *,
         app: App,
         before: Mapping[str, str],
@@ -76,13 +73,7 @@ class Libraries:
         settle()
         self.exclude = sorted(self._excluded(watch))
         self.refusal: str | None = None
-        unlike = [name for name, value in environment.items() if os.environ.get(name) != value]
-        if unlike:
-            self.refusal = (
-                f"the notebook sets {unlike[0]}, which libraries read when they are imported; set "
-                f"{unlike[0]} in the environment of the sweep instead"
-            )
-        elif lost is not None:
+        if lost is not None:
             self.refusal = (
                 f"the imports create something that a fork does not have ({lost}); "
                 "`kernels: cold` skips the attempt"
