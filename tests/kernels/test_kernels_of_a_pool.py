@@ -187,9 +187,10 @@ def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables
         server = pool.fork_server
         server.start_early(["json"])
         wait_until_warm(pool)
-        assert server.wants_import_profile
+        wants = [server.wants_import_profile]
         server.record_imports({"modules": ["json"], "environment": {"HF_HOME": "/elsewhere"}})
-        assert not server.wants_import_profile
+        wants.append(server.wants_import_profile)
+        assert wants == [True, False]
         until(lambda: isinstance(server.available, Unready) and "HF_HOME" in server.available.why)
         assert isinstance(server.available, Unready)
         assert server.available.stage is Stage.NEVER

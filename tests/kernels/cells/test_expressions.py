@@ -123,7 +123,7 @@ def test_scalars_are_read_as_they_are_and_other_values_are_described() -> None:
 def test_descriptions_of_long_values_that_differ_only_in_the_middle_differ() -> None:
     start, end = "You are a careful grader. " * 20, "Answer with one word. " * 20
     prompts = [start + middle + end for middle in ("Be strict.", "Be kind.", "Be kind.")]
-    values = {f"p{number}": prompt for number, prompt in enumerate(prompts)}
+    values: dict[str, Any] = {f"p{number}": prompt for number, prompt in enumerate(prompts)}
     values |= {f"list{number}": [prompt] for number, prompt in enumerate(prompts)}
     read = ask(Question(values=[*values]), **values).values
     assert read["p0"] != read["p1"] == read["p2"]
@@ -202,9 +202,14 @@ def test_no_more_folders_are_read_once_enough_files_are_known(
     for number in range(20):
         (tmp_path / f"class {number}").mkdir()
         (tmp_path / f"class {number}" / "1.png").touch()
-    read: list[object] = []
+    read: list[Path | str] = []
     entries = in_kernel._entries
-    monkeypatch.setattr(in_kernel, "_entries", lambda path: read.append(path) or entries(path))
+
+    def count(folder: Path | str) -> list[os.DirEntry[str]]:
+        read.append(folder)
+        return entries(folder)
+
+    monkeypatch.setattr(in_kernel, "_entries", count)
     monkeypatch.setattr(in_kernel, "_MOST_ENTRIES", 23)
     in_kernel.NotebookFiles(tmp_path)
     assert len(read) == 4, "the notebook's folder, and three of its subfolders"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_a_zygote_whose_ipykernel_is_too_old_reports_the_remedy(tmp_path: Path) 
     setup = KernelSetup(
         name="python3", env=env, cwd=tmp_path, runtime_folder=tmp_path, token="sweep-test"
     )
-    imports = {"modules": [], "argv": [], "frozen": {}}
+    imports: dict[str, Any] = {"modules": [], "argv": [], "frozen": {}}
     zygote = ZygoteProcess([sys.executable], setup, imports=imports)
     try:
         report = zygote.wait_for_report(60)
