@@ -30,6 +30,15 @@ _PARTS = f".*.{'[0-9a-f]' * 8}{PART}"
 ABANDONED_S = 24 * 3600.0
 
 
+def files_below(folder: Path) -> list[Path]:
+    """Return all files below a folder, except files that are still being written."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.endswith(PART)]
+        found += [Path(place, name) for name in sorted(names) if not name.endswith(PART)]
+    return found
+
+
 def make_private_folder(folder: Path) -> None:
     """Make a folder that only this user can enter, with its parents, unless it exists.
 

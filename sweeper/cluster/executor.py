@@ -30,7 +30,7 @@ from ..execution.earlier_attempt import keep_earlier_attempt
 from ..execution.executor import TrialSource
 from ..execution.verdict import failed
 from ..execution.workload import Workload
-from ..files import beside
+from ..files import beside, files_below
 from ..kernels import check_kernel
 from ..machine.capacity import read_jobs
 from ..notebook_api.messages import Point
@@ -44,7 +44,6 @@ from .files import (
     PART_BYTES,
     Stamp,
     difference,
-    files_below,
     files_of,
     is_whole_at_once,
     kernel_python,

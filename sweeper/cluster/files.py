@@ -15,7 +15,7 @@ from typing import Any
 
 from ..execution.environment import python_of
 from ..execution.workload import Workload
-from ..files import below
+from ..files import below, files_below
 from ..kernels import environment_of, interpreter_of
 from ..notebook_api.checkpoints import is_checkpoint
 from ..trials import TrialSpec
@@ -85,15 +85,6 @@ def _folders(spec: TrialSpec) -> dict[str, Path]:
 def stamp_of(found: os.stat_result) -> Stamp:
     """Return the size and the time of the last change of a file."""
     return found.st_size, found.st_mtime_ns
-
-
-def files_below(folder: Path) -> list[Path]:
-    """Return all files below a folder, except files that are still being written."""
-    found: list[Path] = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.endswith(".part")]
-        found += [Path(place, name) for name in sorted(names) if not name.endswith(".part")]
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

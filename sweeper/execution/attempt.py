@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from .. import kernels
+from ..files import files_below
 from ..kernels import (
     ExecutionRequest,
     KernelOrigin,
@@ -19,7 +20,6 @@ from ..kernels import (
     Verdict,
 )
 from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
-from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import PointSource
 from ..notebooks.compare import Execution
 from ..notebooks.metadata import TrialMetadata
@@ -120,8 +120,9 @@ class Attempt:
             NoGpuLeftError: No working GPU is left for the trial.
         """
         site, file, running = self._site, self.file, self.running
-        # A trial with checkpoints resumes from the newest checkpoint, and keeps its artifacts.
-        if not checkpoint_files(self.spec.checkpoint_dir):
+        # Any file in the folder counts as a checkpoint: libraries write files of their own there. A
+        # trial with checkpoints resumes from them, so it keeps its artifacts.
+        if not files_below(self.spec.checkpoint_dir):
             shutil.rmtree(self.spec.artifact_dir, ignore_errors=True)
         try:
             lease = site.places.lease(self.spec, running, self._tell)

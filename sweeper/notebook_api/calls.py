@@ -50,7 +50,11 @@ class TrialInfo:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Folder of the trial's checkpoints, the same in all attempts. It is made at first use."""
+        """Folder of the trial's checkpoints, the same in all attempts. It is made at first use.
+
+        An attempt that finds any file in it counts as resumed: it keeps the trial's artifacts and
+        earlier scores.
+        """
         return _made(self.folder)
 
     @property

@@ -1,7 +1,6 @@
 """Save and load the whole state of a training, so that the training resumes with the same bits.
 
-These functions run in the kernel. The sweep itself uses only `checkpoint_files`. torch and numpy
-are used only if the notebook has imported them.
+These functions run in the kernel. torch and numpy are used only if the notebook has imported them.
 
 A checkpoint is a pickle in a ZIP file, in torch's format if torch is imported. The checksums of the
 ZIP file reveal incomplete and changed files. Loading a pickle can run code, so load only your own

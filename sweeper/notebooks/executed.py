@@ -12,8 +12,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..files import write_atomically
-from ..notebook_api.checkpoints import checkpoint_files
+from ..files import files_below, write_atomically
 from ..trials import ScoreRank, TrialOutcome, TrialSpec, TrialState
 from .metadata import BLANK, TrialMetadata, as_json, metadata_of, put_metadata, read_metadata
 from .reading import read_notebook
@@ -59,7 +58,7 @@ class ExecutedNotebook:
             proposal=spec.proposal,
             inputs=spec.inputs,
         )
-        if not checkpoint_files(spec.checkpoint_dir):
+        if not files_below(spec.checkpoint_dir):
             earlier = None
         elif earlier is None and spec.continues is not None:
             earlier = read_metadata(spec.continues)

@@ -205,8 +205,9 @@ def test_a_trial_keeps_a_param_that_was_fixed_later_and_uses_no_shared_cells(
     assert outcome.kernel.reason == "the trial began before x was fixed"
 
 
+@pytest.mark.parametrize("name", ["000001.ckpt", "last.ckpt"])
 def test_artifacts_are_listed_and_removed_before_an_attempt_that_starts_from_scratch(
-    bench: Bench,
+    bench: Bench, name: str
 ) -> None:
     cells = (
         "import sweeper\nfound = sorted(p.name for p in sweeper.trial().artifact_dir.iterdir())",
@@ -217,11 +218,11 @@ def test_artifacts_are_listed_and_removed_before_an_attempt_that_starts_from_scr
     saved = node.metadata.sweeper.artifacts
     assert (list(saved), saved["1.0.pt"].size_bytes) == (["1.0.pt"], 7)
     (bench.folder / "checkpoints").mkdir()
-    (bench.folder / "checkpoints" / "000001.ckpt").write_text("state")
+    (bench.folder / "checkpoints" / name).write_text("state")
     _, node = bench.run(*cells)  # this attempt resumes from a checkpoint
     assert "['1.0.pt']" in printed(node)
     assert list(node.metadata.sweeper.artifacts) == ["1.0.pt", "2.0.pt"]
-    (bench.folder / "checkpoints" / "000001.ckpt").unlink()
+    (bench.folder / "checkpoints" / name).unlink()
     _, node = bench.run(*cells)
     assert "[]" in printed(node)
     assert list(node.metadata.sweeper.artifacts) == ["2.0.pt"]

@@ -161,15 +161,17 @@ def test_a_file_that_no_sweep_has_written_has_no_metadata(tmp_path: Path, conten
 
 
 @pytest.mark.parametrize(
-    ("has_checkpoint", "code", "kept"),
+    ("checkpoint", "code", "kept"),
     [
-        (True, "1", {"a": [0, 1], "b": [0, 1]}),
-        (True, "2", {"b": [0, 1]}),  # which may print `a` now, or leave it in a variable
-        (False, "1", {"b": [1]}),
+        ("000001.ckpt", "1", {"a": [0, 1], "b": [0, 1]}),
+        ("000001.ckpt", "2", {"b": [0, 1]}),  # which may print `a` now, or leave it in a variable
+        ("lightning/last.ckpt", "1", {"a": [0, 1], "b": [0, 1]}),  # of a library, not of ours
+        ("000001.ckpt.part", "1", {"b": [1]}),
+        ("", "1", {"b": [1]}),
     ],
 )
 def test_the_series_of_an_earlier_attempt_are_kept_if_its_checkpoint_is_resumed(
-    begin: Begin, tmp_path: Path, has_checkpoint: bool, code: str, kept: Any
+    begin: Begin, tmp_path: Path, checkpoint: str, code: str, kept: Any
 ) -> None:
     earlier = begin(notebook=tmp_path / "earlier.ipynb", code="1")
     for step in range(2):
@@ -178,8 +180,9 @@ def test_the_series_of_an_earlier_attempt_are_kept_if_its_checkpoint_is_resumed(
     earlier.write()
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    if has_checkpoint:
-        (folder / "000001.ckpt").touch()
+    if checkpoint:
+        (folder / checkpoint).parent.mkdir(exist_ok=True)
+        (folder / checkpoint).touch()
     later = begin(continues=earlier.path, checkpoint_dir=folder, code=code)
     later.points.record(Point(step=1, metrics={"b": 1}))
     series = later.metadata.series
