@@ -27,6 +27,7 @@ from ..forking.forked_process import ForkedProcess
 from ..forking.ipython_folder import ipython_folder
 from ..forking.origins import KernelOrigin, KernelSetup
 from .manager import PrivateKernelManager
+from .pausing import pause
 from .specs import Kernelspecs, runs_in_python
 
 _log = logging.getLogger(__name__)
@@ -156,12 +157,10 @@ class Kernel:
         Returns:
             Whether the kernel is alive.
         """
-        number = signal.SIGSTOP if is_still else signal.SIGCONT
-        self._signal(number)
-        # A command such as `!python train.py` has a process group of its own.
-        for pid in marked_processes(self._mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        if is_still:
+            pause(self._signal_all)
+        else:
+            self._signal_all(signal.SIGCONT)
         return self.exit_code is None
 
     @property
@@ -260,6 +259,20 @@ class Kernel:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
+
+    def _signal_all(self, number: int) -> set[int]:
+        """Send a signal to the kernel and the processes that it has started.
+
+        Returns:
+            The ids of these processes, except those that the kernel has forked.
+        """
+        self._signal(number)
+        # A command such as `!python train.py` has a process group of its own.
+        marked = marked_processes(self._mark)
+        for pid in marked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return {self.pid, *marked}
 
     def _remove(self) -> None:
         self._stderr.close()
