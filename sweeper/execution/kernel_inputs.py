@@ -95,7 +95,7 @@ def observed_env(
 
     The variable states which calls of libraries count as reports. It also directs MLflow calls of
     the notebook itself into the trial's run. These calls go to a temporary folder if MLflow has no
-    run of the trial, or if the kernel cannot reach MLflow's store.
+    run of the trial, or gets none in time, or if the kernel cannot reach MLflow's store.
 
     Args:
         site: Site of the trial.
@@ -106,9 +106,10 @@ def observed_env(
     """
     workload = site.workload
     has_run = workload.tracking is not None and not is_repetition
-    temporary = site.folder / f"mlflow-{uuid.uuid4().hex}"
+    temporary = (site.folder / f"mlflow-{uuid.uuid4().hex}").as_uri()
     mlflow = {
-        "uri": workload.tracking if has_run else temporary.as_uri(),
+        "uri": workload.tracking if has_run else temporary,
+        "temporary": temporary,
         "version": version("mlflow"),
         "study": spec.study,
         "study_id": spec.study_id,

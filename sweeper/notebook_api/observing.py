@@ -191,14 +191,13 @@ def _mlflow(module: Any) -> None:
             stacklevel=2,
         )
         return
-    if known["mlflow"]["run_id"] is None:  # MLflow refuses a folder as store without this.
-        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    run = _RunOfTrial(module, known["mlflow"])
     module.set_tracking_uri(uri)
     module.set_tracking_uri = lambda *_, **__: None
-    _join(module, known["mlflow"], reports=known["reports"])
+    _join(module, run, reports=known["reports"])
 
 
-def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
+def _join(module: Any, run: _RunOfTrial, *, reports: bool) -> None:
     """Make the notebook's MLflow calls use the trial's run, and not runs that they would start.
 
     A nested run remains a separate run. A param that the trial's run already has with another value
@@ -206,11 +205,9 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
 
     Args:
         module: The module `mlflow`.
-        trial: The trial's `run_id`, `study` and `study_id`. If `run_id` is None, the store is a
-            temporary folder for this run only.
+        run: The trial's run.
         reports: Whether metrics count as reports.
     """
-    run = _RunOfTrial(module, trial)
     _join_experiment(module, run)
     _join_starts(module, run)
     _leave_open(module.MlflowClient, run)
@@ -222,25 +219,26 @@ class _RunOfTrial:
     """The trial's run in MLflow. It is looked up when its id is first needed.
 
     Args:
-        module: The module `mlflow`.
-        trial: The trial's `run_id`, `study` and `study_id`.
+        module: The module `mlflow`, before it is changed.
+        trial: The trial's `run_id`, `study` and `study_id`, and the URI of a `temporary` folder. If
+            `run_id` is None, this folder is the store, for this run only.
     """
 
     def __init__(self, module: Any, trial: Mapping[str, Any]) -> None:
         self._module, self._trial = module, trial
-        self._set_experiment = module.set_experiment
+        self._set_experiment, self._set_uri = module.set_experiment, module.set_tracking_uri
 
     @functools.cached_property
     def id(self) -> str:
         """Id of the run in MLflow. Wait for the run, which another process creates.
 
-        Raises:
-            RuntimeError: MLflow has no such run after 60 s.
+        If MLflow has no such run after 60 s, a run in a temporary folder takes its place.
         """
-        client, trial = self._module.MlflowClient(), self._trial
-        experiment_id = self._set_experiment(trial["study"]).experiment_id
+        trial = self._trial
         if trial["run_id"] is None:
-            return str(client.create_run(experiment_id).info.run_id)
+            return self._temporary()
+        client = self._module.MlflowClient()
+        experiment_id = self._set_experiment(trial["study"]).experiment_id
         wanted = (
             f"tags.`sweeper.run_id` = '{trial['run_id']}' "
             f"and tags.`sweeper.study_id` = '{trial['study_id']}'"
@@ -251,16 +249,26 @@ class _RunOfTrial:
             if found:
                 return str(found[0].info.run_id)
             if time.monotonic() > end_s:
-                raise RuntimeError(
-                    f"MLflow has no run of trial {trial['run_id']} after {_RUN_LIMIT_S:g} s; see "
-                    "the sweep's warnings about MLflow"
+                warnings.warn(
+                    f"MLflow has no run of trial {trial['run_id']} after {_RUN_LIMIT_S:g} s, so it "
+                    "does not get the params and files that this notebook logs",
+                    stacklevel=2,
                 )
+                return self._temporary()
             time.sleep(_LOOK_S)
+
+    def _temporary(self) -> str:
+        """Create a run in the temporary folder, which is the store from now on. Return its id."""
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow refuses a folder without this.
+        self._set_uri(self._trial["temporary"])
+        experiment_id = self._set_experiment(self._trial["study"]).experiment_id
+        return str(self._module.MlflowClient().create_run(experiment_id).info.run_id)
 
     def experiment(self) -> Any:
         """Return the experiment of the run."""
+        run_id = self.id  # This may change the store, so it comes before the client is made.
         client = self._module.MlflowClient()
-        return client.get_experiment(client.get_run(self.id).info.experiment_id)
+        return client.get_experiment(client.get_run(run_id).info.experiment_id)
 
 
 def _namespaces(module: Any) -> list[Any]:

@@ -43,6 +43,9 @@ _SAY_S = 10.0
 #: were measured to take 7 ms of CPU time for ten points and 5 ms for one point. With a server, each
 #: call is one request.
 _GATHER_S = 0.5
+#: Seconds until a trial's start that MLflow did not accept is written again (chosen, not measured).
+#: The trial's notebook may wait for its run, for a minute at most.
+_START_AGAIN_S = 5.0
 #: At most this many calls are sent before the answer to the first one is read (chosen, not
 #: measured). The thread that reads the answers often waits for the sweep's interpreter. The writing
 #: process need not wait for this thread.
@@ -112,6 +115,9 @@ class Tracker:
         self._calls: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
         #: Calls that were gathered from the queue and are not sent yet.
         self._gathered: deque[_Entry] = deque()
+        #: Starts that MLflow did not accept, by run id, and when they are written again.
+        self._failed_starts: dict[str, Call] = {}
+        self._start_again_s = 0.0
         #: Points that were not sent to the process yet, by run id.
         self._points: dict[str, list[TimedPoint]] = {}
         #: Number of trials whose end must be written, and number of trials whose end the process
@@ -408,6 +414,9 @@ class Tracker:
                 self._ending.wait(_GATHER_S)
                 while True:
                     self._gathered.append(self._calls.get_nowait())
+            if time.monotonic() > self._start_again_s:
+                self._gathered.extendleft(self._failed_starts.values())
+                self._failed_starts.clear()
         self._gathered = deque(map(self._with_points, _merged(self._gathered)))
 
     def _with_points(self, call: _Entry) -> _Entry:
@@ -436,7 +445,12 @@ class Tracker:
     def _take(self, call: Call, reply: Reply) -> None:
         self._heard_s = time.monotonic()
         self._n_written += call.method == "end"
+        if call.method == "end":  # This call has also written the start.
+            self._failed_starts.pop(call.about, None)
         if reply.error is not None:
+            if call.method == "start":
+                self._failed_starts[call.about] = call
+                self._start_again_s = time.monotonic() + _START_AGAIN_S
             # While a server is unavailable, all calls fail for the same reason.
             self.problem = reply.error
             written = f"{_WHAT[call.method]} {call.about}"
@@ -455,7 +469,9 @@ class Tracker:
 def _merged(calls: deque[_Entry]) -> deque[_Entry]:
     """Return the calls without the starts and reports of trials whose end follows.
 
-    The call for the end of a trial also writes its start and its reports.
+    The call for the end of a trial also writes its start and its reports. Other starts come before
+    reports and ends of other trials: a notebook may wait for its run, and an end may upload files
+    for minutes.
     """
     kept: deque[_Entry] = deque()
     ended: set[str] = set()
@@ -465,5 +481,18 @@ def _merged(calls: deque[_Entry]) -> deque[_Entry]:
                 continue
             case Call("end", run_id, _):
                 ended.add(run_id)
-        kept.appendleft(call)
+        place = 0
+        match call:
+            case Call("log" | "end", run_id, _):
+                while _is_start_of_another(kept, place, run_id):
+                    place += 1
+        kept.insert(place, call)
     return kept
+
+
+def _is_start_of_another(calls: deque[_Entry], place: int, run_id: str) -> bool:
+    """Return whether a call, if there is one at this place, starts another trial."""
+    match calls[place] if place < len(calls) else None:
+        case Call("start", other, _):
+            return other != run_id
+    return False

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -42,8 +43,10 @@ from sweeper.tracking import (
     view_of,
     view_url,
 )
+from sweeper.tracking import tracker as tracker_module
 from sweeper.tracking.messages import Call, Reply, Store, Upload
 from sweeper.tracking.opening import NOTE_TAG
+from sweeper.tracking.tracker import _merged
 from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
 from sweeper.trials import GpuUse, Notice, StudyPaths, TrialRecord, TrialState
@@ -560,6 +563,32 @@ def test_only_the_current_call_is_lost_if_the_writer_dies(
     until(lambda: tracker.progress() == (4, 5), "the process that follows has written nothing")
     tracker.close()
     assert [tracker.has_end_of(record) for record in ended] == [False, True, True, True, True]
+
+
+def test_a_start_that_mlflow_did_not_accept_is_written_before_the_trial_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_module, "_START_AGAIN_S", 0.0)
+    tracker = opened(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
+        storage.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON runs BEGIN SELECT RAISE(FAIL, 'no'); END"
+        )
+        tracker.started(replace(stopped(tmp_path), state=TrialState.RUNNING), PARAMS)
+        until(lambda: tracker.problem is not None, "the start was not refused")
+        assert tracker.mlflow_run_ids == {}
+        storage.execute("DROP TRIGGER refuse")
+    until(lambda: tracker.mlflow_run_ids.keys() == {"0000"}, "the start was not written again")
+    tracker.close()
+
+
+def test_the_starts_of_trials_are_written_before_the_ends_of_other_trials() -> None:
+    first, second = trial_record(0), trial_record(1)
+    again, drop = start_of(replace(first, attempt=2)), Call("drop_others", "the study", ([],))
+    calls = [end_of(first), again, points_of("0001", (0, 0.1)), start_of(trial_record(2))]
+    assert [*_merged(deque(calls))] == [calls[0], again, calls[3], calls[2]]
+    assert [*_merged(deque([start_of(second), end_of(second)]))] == [end_of(second)]
+    assert [*_merged(deque([drop, start_of(second)]))] == [drop, start_of(second)]
 
 
 def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
