@@ -122,6 +122,8 @@ def _begins_anew(plan: SweepPlan, study: Study) -> bool:
     if plan.allow_changes or not is_worth_nothing(study, plan.fingerprint):
         return False
     _log.warning("no trial of the study has completed, so the study begins anew")
+    if plan.remote is not None:
+        plan.remote.begin_anew()
     paths = plan.paths
     for path in paths.written_run_ids().values():
         metadata = read_metadata(path)

@@ -145,6 +145,19 @@ class RemoteCopy:
         self._thread = threading.Thread(target=self._work, name="copy", daemon=True)
         self._thread.start()
 
+    def begin_anew(self) -> None:
+        """Note that another study takes the place of the study in the copy.
+
+        Call this before the study in the folder is removed. If the sweep is killed before its first
+        copy, the next one can then still write the copy.
+
+        Raises:
+            OSError: The marker cannot be written.
+        """
+        if self._before is not None:
+            self._mark = replace(self._mark, replaced_id=self._before.study_id)
+            write_atomically(self._paths.copied, self._mark.text)
+
     def when_lost(self, call: Callable[[SyncError], object]) -> None:
         """Call a function once another machine has taken over the copy.
 
@@ -268,7 +281,8 @@ class RemoteCopy:
     def _refuse_other_history(
         self, manifest: Manifest, here: _StudyHere, mark: LocalMarker | None
     ) -> None:
-        if here.study_id is not None and manifest.study_id != here.study_id:
+        replaced_id = None if mark is None else mark.replaced_id
+        if here.study_id is not None and manifest.study_id not in (here.study_id, replaced_id):
             raise SyncError(
                 f"sync: {self.display_url} is a copy of another study of this name; choose another "
                 f"url, or begin another study with {self._paths.options_of_another}"

@@ -139,12 +139,15 @@ class LocalMarker(Stored):
         origin_id: `copy_id` of the manifest that the folder was restored from. None if it was not
             restored.
         origin_generation: Number of that manifest.
+        replaced_id: Id of the study in the copy, if the study in the folder has begun anew in its
+            place. None if it has not.
     """
 
     copy_id: str
     generation: int
     origin_id: str | None = None
     origin_generation: int | None = None
+    replaced_id: str | None = None
 
     def knows(self, manifest: Manifest) -> bool:
         """Return whether the folder has everything that is in a manifest.

@@ -808,6 +808,26 @@ def test_a_restored_study_resumes_after_a_kill_before_its_first_manifest(tmp_pat
         Machine(tmp_path / "a").copy._open(lambda: None, lambda: False)
 
 
+def test_a_study_that_began_anew_and_was_killed_before_its_first_copy_resumes(
+    tmp_path: Path,
+) -> None:
+    swept(tmp_path)
+    for _ in range(2):
+        machine = Machine(tmp_path)
+
+        def begins_anew(_: Study, copy: RemoteCopy = machine.copy) -> bool:
+            copy.begin_anew()
+            return True
+
+        with machine.copy.opened(lambda: None):
+            Study.open(machine.storage_url, machine.settings, begins_anew=begins_anew).close()
+    machine = Machine(tmp_path)
+    with machine.opened():
+        machine.run()
+        machine.now()
+    assert manifest().study_id == study_id_in(machine.paths.storage, "digits")
+
+
 def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_path: Path) -> None:
     a = swept(tmp_path / "a")
     b = Machine(tmp_path / "b")
