@@ -61,18 +61,27 @@ def _report(
         observed(Point(step=int(step), metrics=metrics, source=source, library=library))
 
 
+class _NoStep(int):
+    """Stands for a step that is not given, also after MLflow's code has evaluated `step or 0`."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+_NO_STEP = _NoStep()
+
+
 def _step_of(name: str, step: int | None, *, run: str = "") -> int:
     """Return the step of a value. If no step is given, count the values of the series.
 
-    A step of 0 counts as not given, because MLflow then passes 0. The count continues that of
-    earlier attempts at the trial.
+    The count continues that of earlier attempts at the trial.
 
     Args:
         name: Name of the series.
-        step: Step that the notebook has given, or None.
+        step: Step that the notebook has given. None or `_NO_STEP` if it has given none.
         run: Id of an MLflow run other than the trial's, which has its own counts.
     """
-    if not step:
+    if step is None or step is _NO_STEP:
         if (run, name) not in _counts and not run:
             known = json.loads(os.environ.get(OBSERVED_VARIABLE, "null")) or {}
             _counts[run, name] = known.get("begun", {}).get(name, 0)
@@ -212,6 +221,7 @@ def _join(module: Any, run: _RunOfTrial, *, reports: bool) -> None:
     _join_starts(module, run)
     _leave_open(module.MlflowClient, run)
     _soften_params(module, run)
+    _mark_steps(module)
     _observe_metrics(module.MlflowClient, run, reports=reports)
 
 
@@ -331,6 +341,22 @@ def _soften_params(module: Any, run: _RunOfTrial) -> None:
             return value
 
     module.MlflowClient.log_param = log_softly
+
+
+def _mark_steps(module: Any) -> None:
+    """Let MLflow pass on whether a call gives a step. By itself, it passes 0 if there is none."""
+    log_one, log_several = module.log_metric, module.log_metrics
+
+    @functools.wraps(log_one)
+    def log_metric(key: str, value: Any, step: Any = None, *rest: Any, **more: Any) -> Any:
+        return log_one(key, value, _NO_STEP if step is None else step, *rest, **more)
+
+    @functools.wraps(log_several)
+    def log_metrics(metrics: Any, step: Any = None, *rest: Any, **more: Any) -> Any:
+        return log_several(metrics, _NO_STEP if step is None else step, *rest, **more)
+
+    for place in _namespaces(module):
+        place.log_metric, place.log_metrics = log_metric, log_metrics
 
 
 def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> None:

@@ -33,14 +33,57 @@ def test_scalars_for_tensorboard_are_points_however_they_are_passed(
     monkeypatch.setattr(observing, "_report", lambda *point: seen.append(point))
     observing._tensorboard(SimpleNamespace(SummaryWriter=SummaryWriter))
     writer = SummaryWriter()
-    writer.add_scalar("loss", 0.5, 2)
+    writer.add_scalar("loss", 0.5, 0)
+    writer.add_scalar("loss", 0.5, 0)
     writer.add_scalar(tag="loss", scalar_value=0.25, global_step=3)
     writer.add_scalar("acc", scalar_value=0.75, global_step=3, walltime=1.0)
+    writer.add_scalar("uncounted", 0.75)
+    writer.add_scalar("uncounted", 0.75)
     assert seen == [
-        ("TensorBoard", 2, {"loss": 0.5}),
+        ("TensorBoard", 0, {"loss": 0.5}),
+        ("TensorBoard", 0, {"loss": 0.5}),
         ("TensorBoard", 3, {"loss": 0.25}),
         ("TensorBoard", 3, {"acc": 0.75}),
+        ("TensorBoard", 0, {"uncounted": 0.75}),
+        ("TensorBoard", 1, {"uncounted": 0.75}),
     ]
+
+
+#: Lets a script's MLflow calls be observed. It lists names and steps of the metrics in `seen`.
+OBSERVES = """if True:
+    import warnings, mlflow
+    from sweeper.notebook_api import observing
+    warnings.simplefilter("ignore")
+    seen = []
+    def note(library, step, values, source):
+        seen.extend((name, step) for name in values)
+    observing._report = note
+    observing._RUN_LIMIT_S = 0.0
+    observing.observe(mlflow)
+"""
+
+
+def run_observed(script: str, folder: Path, *, run_id: str | None, **begun: int) -> None:
+    """Run a script in a process whose MLflow calls are observed, with a store in a folder.
+
+    Args:
+        script: The script.
+        folder: Folder of the store, and of the folder for what has no run in the store.
+        run_id: Run id of the trial. None if the store has no run of it.
+        **begun: Number of steps that the earlier attempts have logged, by series.
+    """
+    mlflow = {
+        "uri": f"sqlite:///{folder}/mlflow.db",
+        "temporary": (folder / "temporary").as_uri(),
+        "version": version("mlflow"),
+        "study": "digits",
+        "study_id": "one",
+        "run_id": run_id,
+    }
+    known = {"reports": True, "begun": begun, "mlflow": mlflow}
+    environment = {**os.environ, OBSERVED_VARIABLE: json.dumps(known)}
+    command = [sys.executable, "-c", OBSERVES + script]
+    subprocess.run(command, env=environment, cwd=folder, check=True)
 
 
 @pytest.mark.slow
@@ -48,29 +91,29 @@ def test_a_notebook_whose_trial_gets_no_run_in_time_logs_to_a_temporary_folder(
     tmp_path: Path,
 ) -> None:
     script = """if True:
-        import warnings, mlflow
-        from sweeper.notebook_api import observing
-        warnings.simplefilter("ignore")
-        seen = []
-        observing._report = lambda *point: seen.append(point[:3])
-        observing._RUN_LIMIT_S = 0.0
-        observing.observe(mlflow)
         mlflow.set_experiment("mine")
         with mlflow.start_run():
             mlflow.log_param("kind", "toy")
             mlflow.log_metric("val", 0.5, step=3)
             mlflow.log_text("hello", "note.txt")
-        assert seen == [("MLflow", 3, {"val": 0.5})]
+        assert seen == [("val", 3)]
     """
-    temporary = (tmp_path / "temporary").as_uri()
-    store = f"sqlite:///{tmp_path}/mlflow.db"
-    trial = {"study": "digits", "study_id": "one", "run_id": "0000", "temporary": temporary}
-    mlflow = {"uri": store, "version": version("mlflow"), **trial}
-    known = {"reports": True, "begun": {}, "mlflow": mlflow}
-    subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, OBSERVED_VARIABLE: json.dumps(known)},
-        cwd=tmp_path,
-        check=True,
-    )
+    run_observed(script, tmp_path, run_id="0000")
     assert len([*(tmp_path / "temporary").rglob("note.txt")]) == 1
+
+
+@pytest.mark.slow
+def test_only_values_that_mlflow_gets_without_a_step_are_counted(tmp_path: Path) -> None:
+    script = """if True:
+        for epoch in range(3):
+            mlflow.log_metric("val", 0.5, step=epoch)
+            mlflow.log_metrics({"loss": 0.5})
+        for _ in range(2):
+            mlflow.log_metrics({"first": 0.5}, step=0)
+            mlflow.MlflowClient().log_metric(mlflow.active_run().info.run_id, "own", 0.5)
+        steps = {}
+        for name, step in seen:
+            steps.setdefault(name, []).append(step)
+        assert steps == {"val": [0, 1, 2], "loss": [3, 4, 5], "first": [0, 0], "own": [0, 1]}
+    """
+    run_observed(script, tmp_path, run_id=None, val=5, loss=3)
