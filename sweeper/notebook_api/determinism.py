@@ -249,6 +249,12 @@ class _SeededDataset:
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:  # … and `loader.dataset.transform = …`.
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._dataset, name, value)
+
     def _sample(self, key: _Key) -> Any:
         seed_generators(self._seed, *key)
         return self._dataset[key.index]

@@ -217,8 +217,11 @@ def test_an_iterable_dataset_repeats_for_the_same_number_of_workers() -> None:
     assert same([second], [torch.cat(list(resumed))])
 
 
-def test_the_attributes_of_a_dataset_can_be_read_through_its_seeded_loader() -> None:
-    dataset: Any = seeded_loader(Augmented(), batch_size=4).dataset
+def test_the_attributes_of_a_dataset_can_be_read_and_set_through_its_seeded_loader() -> None:
+    augmented: Any = Augmented()
+    dataset: Any = seeded_loader(augmented, batch_size=4).dataset
+    dataset.epoch = 3
+    assert augmented.epoch == dataset.epoch == 3
     assert len(dataset) == SAMPLES
     assert dataset.classes == ("even", "odd")
     assert dataset[2][0] == 2
