@@ -31,6 +31,8 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _ATTEMPT = "sweeper.attempt"
+#: Tags that are the same in all attempts, or are written last.
+_LASTING = (STUDY_ID_TAG, RUN_ID_TAG, _ATTEMPT)
 _PARENT = "mlflow.parentRunId"  # MLflow's own tag for nested runs.
 
 
@@ -165,14 +167,17 @@ class RunWriter:
             if newest != value:  # MLflow's table of runs shows the newest value of the last step.
                 metrics.append(metric(name, value, step, at_ms + 1))
         self._points.end(mlflow_id)
+        run_tags = as_tags({**tags, **_tags_of(record), **stage_tags(record)})
         self._batches.log(
             mlflow_id,
             metrics=[made for made in metrics if made],
             params=as_params(described),
-            tags=as_tags({**tags, **_tags_of(record), **stage_tags(record)}),
+            tags=run_tags,
         )
         ended_ms = max(at_ms, _start_ms(record))  # The clock may have been set back meanwhile.
         self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=ended_ms)
+        if record.attempt > 1:
+            self._remove_tags_except(mlflow_id, {*_LASTING, *(tag.key for tag in run_tags)})
         # The run has its values and status even if its files cannot be logged, or take longer than
         # the sweep has time for. Without the number of the attempt, the next sweep logs the files.
         note = self._artifacts.log(mlflow_id, record)
@@ -261,6 +266,12 @@ class RunWriter:
             self._artifacts.begin(mlflow_id, str(created.info.artifact_uri))
             return mlflow_id, True
         return self.runs[run_id], False
+
+    def _remove_tags_except(self, mlflow_id: str, kept: Collection[str]) -> None:
+        """Remove what an earlier attempt has written, such as the reason why it was stopped."""
+        for name in self._client.get_run(mlflow_id).data.tags:
+            if name.startswith("sweeper.") and name not in kept:
+                self._client.delete_tag(mlflow_id, name)
 
     def _has_of_notebook(self, mlflow_id: str, record: TrialRecord, names: Iterable[str]) -> bool:
         """Return whether a trial's notebook has itself logged to the trial's run, or nested a run.

@@ -49,7 +49,7 @@ from sweeper.tracking.opening import NOTE_TAG
 from sweeper.tracking.tracker import _merged
 from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
-from sweeper.trials import GpuUse, Notice, StudyPaths, TrialRecord, TrialState
+from sweeper.trials import GpuUse, Notice, Reason, StudyPaths, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -465,6 +465,21 @@ def test_the_tags_of_an_mlflow_run_state_the_outcome_of_its_trial(
     assert tags["sweeper.not_replicable"] == "put_, b"
     assert tags["sweeper.gpu_peak_gb"] == "8.41"
     assert tags["sweeper.gpu_busy_percent"] == "50.0"
+
+
+def test_the_tags_of_a_trial_that_has_completed_do_not_state_why_it_was_stopped_before(
+    store: Path, tmp_path: Path
+) -> None:
+    writer, _ = writer_of(store, "stopped before")
+    record = completed(tmp_path)
+    ended: dict[str, Any] = {"state": TrialState.STOPPED, "reason": Reason.INTERRUPTED}
+    first = writer.end(replace(record, message="Ctrl-C", **ended), {}, {}, {}, 9)
+    writer._client.set_tag(first, "mine", "kept")
+    assert writer.end(replace(record, attempt=2), {}, {}, {"sweeper.code": "1"}, 9) == first
+    tags = writer._client.get_run(first).data.tags
+    assert not {"sweeper.reason", "sweeper.message"} & tags.keys()
+    assert (tags["sweeper.code"], tags["sweeper.attempt"], tags["mine"]) == ("1", "2", "kept")
+    assert RunWriter.open(store_in(store, "stopped before")).runs == {record.run_id: first}
 
 
 def test_a_restored_study_deletes_runs_of_trials_that_it_does_not_have(store: Path) -> None:
