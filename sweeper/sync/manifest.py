@@ -12,9 +12,10 @@ from pydantic import Field, TypeAdapter
 
 #: Hexadecimal digest of `hashlib.blake2b`.
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-#: Time of a file's last change in seconds since 1970, before the year 3000. `os.utime` refuses
-#: larger values.
-ChangedAt = Annotated[float, Field(ge=0, le=32_503_680_000, allow_inf_nan=False)]
+#: The year 3000 in seconds since 1970. `os.utime` refuses much larger values.
+_LATEST_S = 32_503_680_000
+#: Time of a file's last change in seconds since 1970.
+ChangedAt = Annotated[float, Field(ge=0, le=_LATEST_S, allow_inf_nan=False)]
 #: Seconds between two copies, at most one year, as for `sync.every`.
 Interval = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 _HOST_CHARACTERS = 64
@@ -65,6 +66,16 @@ class Entry:
 
     hash: Hash
     mtime_s: ChangedAt
+
+    @classmethod
+    def of(cls, file: Path, *, hash: str) -> Self:
+        """Return the entry of a file. A time before 1970, as of files from old archives, is 1970.
+
+        Args:
+            file: The file.
+            hash: Hash of its content.
+        """
+        return cls(hash=hash, mtime_s=min(max(0.0, file.stat().st_mtime), _LATEST_S))
 
     @property
     def object(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..files import is_private_folder
 from .manifest import Entry
-from .store import Store
+from .store import Store, StoreError
 
 
 class Objects:
@@ -78,7 +78,7 @@ class Objects:
             file = folder / database.name
             snapshot(database, file)
             look(file)
-            entry = Entry(hash=hash_of_file(file), mtime_s=database.stat().st_mtime)
+            entry = Entry.of(database, hash=hash_of_file(file))
             self._send(entry, file, _stamp(file))
         return entry
 
@@ -113,7 +113,7 @@ class Objects:
                 now = _stamp(held)
                 known_stamp, entry = self._hashed.get(name, (None, None))
                 if entry is None or known_stamp != now:
-                    entry = Entry(hash=hash_of_file(held), mtime_s=held.stat().st_mtime)
+                    entry = Entry.of(held, hash=hash_of_file(held))
                 # Send the object even if the hash is known, because the store may have lost the
                 # object.
                 if not self._send(entry, held, now):
@@ -137,7 +137,8 @@ class Objects:
             return True
         self._store.put_file(entry.object, file)
         if _stamp(file) != as_read:
-            self._store.remove(entry.object)
+            with suppress(StoreError):  # A user may be allowed to write, but not to remove.
+                self._store.remove(entry.object)
             return False
         self._there.add(entry.object)
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,15 @@ def test_a_manifest_can_contain_file_names_that_are_not_unicode() -> None:
     name = os.fsdecode(b"checkpoints/0000/\xff.pt")
     stored = json.dumps({**STORED, "files": {name: STORED["files"]["study.db"]}})
     assert list(Manifest.read(stored.encode()).files) == [name]
+
+
+@pytest.mark.parametrize("mtime_s", [-86_400.0, 0.25, 40_000_000_000.0])
+def test_a_manifest_with_a_file_of_any_age_can_be_read(mtime_s: float, tmp_path: Path) -> None:
+    file = tmp_path / "old.txt"
+    file.touch()
+    os.utime(file, (mtime_s, mtime_s))
+    written = replace(MANIFEST, files={"old.txt": Entry.of(file, hash="ab" * 64)})
+    assert Manifest.read(written.text) == written
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({**STORED, "generation": "x"})])

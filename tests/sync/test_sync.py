@@ -39,7 +39,7 @@ from sweeper.study.study import Study
 from sweeper.study_folder.notes import Notes
 from sweeper.sync import RemoteCopy, restoring, selection
 from sweeper.sync.manifest import Manifest, Owner
-from sweeper.sync.objects import snapshot
+from sweeper.sync.objects import Objects, snapshot
 from sweeper.sync.store import Store, StoreError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
@@ -409,12 +409,25 @@ def test_an_object_is_removed_one_manifest_after_the_last_one_that_names_it(tmp_
         assert is_whole()
 
 
+def refused(_: Store, name: str) -> None:
+    raise StoreError(f"{name}: access denied", is_refusal=True)
+
+
+def test_a_file_that_grows_while_it_is_sent_is_sent_later_even_if_objects_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "remove", refused)
+    file, sender = tmp_path / "log.txt", Objects(Store(URL), mark="mark")
+    file.write_bytes(b"line 1")
+    with sending(b"line 1", lambda: file.write_bytes(b"line 1, line 2")):
+        assert sender.of_file("log.txt", file) is None
+    entry = sender.of_file("log.txt", file)
+    assert entry is not None and entry.hash == hash_of(b"line 1, line 2")
+
+
 def test_without_the_right_to_remove_objects_checkpoints_of_running_trials_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_: Store, name: str) -> None:
-        raise StoreError(f"{name}: access denied", is_refusal=True)
-
     a = Machine(tmp_path)
     monkeypatch.setattr(Store, "remove", refused)
     with a.opened(), caplog.at_level("INFO", logger="sweeper"):
