@@ -154,9 +154,9 @@ class Dataset:
             DataError: The folder does not exist, is empty, or cannot be read or sent.
         """
         store, place = self._store(), self.place().resolve()
-        names = _names(place)
-        on_line(f"reading {len(names)} files in {display_path(place)}")
         with _in_words(place):
+            names = _names(place)
+            on_line(f"reading {len(names)} files in {display_path(place)}")
             files = {name: _look(place / name) for name in names}
             with tempfile.TemporaryFile(dir=place.parent) as packed:
                 # The file has no name, so a kill leaves no file.
@@ -437,7 +437,8 @@ def _look(file: Path) -> list[int]:
 
 
 def _free_bytes(place: Path) -> int:
-    existing = next(folder for folder in (place, *place.parents) if folder.exists())
+    # `Path.exists` raises an error in a folder that this user may not enter.
+    existing = next(folder for folder in (place, *place.parents) if os.path.exists(folder))
     return shutil.disk_usage(existing).free
 
 

@@ -252,6 +252,31 @@ def test_folders_that_cannot_be_pushed_are_named(
         home.push(lambda _: None)
 
 
+def test_a_folder_that_this_user_may_not_enter_is_named(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed(make("home"))
+    home = make("home", path="closed/deep/data")
+    home.settle()
+    closed = tmp_path / "home" / "closed"
+    closed.mkdir()
+
+    def refuse(name: str, call: Callable[..., Any]) -> None:
+        def refused(path: Any, *rest: Any, **more: Any) -> Any:
+            if not isinstance(path, int) and closed in Path(path).parents:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return call(path, *rest, **more)
+
+        monkeypatch.setattr(os, name, refused)
+
+    refuse("stat", os.stat)
+    refuse("mkdir", os.mkdir)
+    with pytest.raises(DataError, match=r"data.path: .*closed/deep.*: Permission denied"):
+        fetched(home)
+    with pytest.raises(DataError, match=r"data.path: .*closed/deep"):
+        home.push(lambda _: None)
+
+
 def test_data_of_a_copied_notebook_folder_is_kept_in_the_users_cache(
     make: Make, gets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
