@@ -82,7 +82,7 @@ class RemoteCopy:
         self._every_s = every_s
         self._paths = paths
         self._contents = Contents(paths=paths, storage=storage, tracking=tracking)
-        self._lease = RemoteLease(self._store, every_s=every_s)
+        self._lease = RemoteLease(self._store, every_s=every_s, folder=mark_of(paths.folder))
         self._mark = LocalMarker(copy_id=secrets.token_hex(8), generation=0)
         self._before: Manifest | None = None
         #: Names of the objects that the last two manifests name. None before this process has

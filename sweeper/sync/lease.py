@@ -56,11 +56,12 @@ class RemoteLease:
     Args:
         store: Store with the copy.
         every_s: Seconds between two renewals.
+        folder: Mark of the study's folder.
     """
 
-    def __init__(self, store: Store, *, every_s: float) -> None:
+    def __init__(self, store: Store, *, every_s: float, folder: str) -> None:
         self._store = store
-        self._every_s = every_s
+        self._every_s, self._folder = every_s, folder
         self._mine: Owner | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -114,8 +115,8 @@ class RemoteLease:
         owner = self._look()
         if owner is None or owner.has_ended:
             return None
-        is_ours = mark is not None and mark.copy_id == owner.copy_id
-        if is_ours and owner.host == socket.gethostname():
+        is_of_folder = mark is not None and mark.copy_id == owner.copy_id
+        if is_of_folder and (owner.host, owner.folder) == (socket.gethostname(), self._folder):
             return None
         holder = _Holder(owner=owner, age_s=self._store.age_s(_NAME))
         return holder if holder.left_s > 0 else None
@@ -134,6 +135,7 @@ class RemoteLease:
             pid=os.getpid(),
             token=secrets.token_hex(8),
             copy_id=copy_id,
+            folder=self._folder,
             every_s=self._every_s,
         )
         self._store.put(_NAME, self._mine.text.encode())

@@ -121,6 +121,7 @@ class Owner(Stored):
         pid: Id of the process.
         token: Random text that distinguishes this lease from all others.
         copy_id: Id of the folder that is copied.
+        folder: Mark of this folder's path. A copy of the folder on this machine has another one.
         every_s: Seconds between two renewals.
         has_ended: Whether the lease was released.
     """
@@ -129,6 +130,7 @@ class Owner(Stored):
     pid: int
     token: str
     copy_id: str
+    folder: str
     every_s: Interval
     has_ended: bool = False
 

@@ -26,8 +26,8 @@ class Leases:
         self.url = url
         self._made: list[RemoteLease] = []
 
-    def __call__(self) -> RemoteLease:
-        lease = RemoteLease(Store(self.url), every_s=EVERY_S)
+    def __call__(self, folder: str = "one") -> RemoteLease:
+        lease = RemoteLease(Store(self.url), every_s=EVERY_S, folder=folder)
         self._made.append(lease)
         return lease
 
@@ -122,3 +122,10 @@ def test_a_stop_ends_the_wait_for_a_lease(leases: Leases) -> None:
     leases().take("one")
     with pytest.raises(SyncError, match="sweeps this study"):
         leases().wait_until_free(None, is_stopped=lambda: True)
+
+
+def test_a_copy_of_the_studys_folder_does_not_take_over_the_lease(leases: Leases) -> None:
+    leases("study").take("one")
+    with pytest.raises(SyncError, match="sweeps this study"):
+        copied = LocalMarker(copy_id="one", generation=1)
+        leases("copy of study").wait_until_free(copied, is_stopped=lambda: True)
