@@ -23,7 +23,10 @@ from ..settings.addresses import LOCAL_SCHEME
 
 #: URL schemes whose folders have to be made before a file is written. On an object storage, making
 #: a folder would make a bucket.
-_WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
+_WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "hdfs"}
+#: URL schemes whose objects fsspec cannot replace atomically: its `mv` onto an existing name fails,
+#: or does nothing without an error.
+_WITHOUT_REPLACING = {"smb", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
 #: Timeouts in seconds and number of attempts of botocore (chosen, not measured). They are short,
 #: because the caller tries again. With botocore's defaults, a call to a store that hangs would
@@ -63,11 +66,17 @@ class Store:
         key: Key of the parameters file that has the URL, for messages.
 
     Raises:
-        SettingsError: fsspec does not know this kind of URL, or needs another package for it.
+        SettingsError: fsspec does not know this kind of URL, needs another package for it, or
+            cannot replace its objects.
     """
 
     def __init__(self, url: str, *, study: str = "", key: str = "sync") -> None:
         scheme = url.partition("://")[0]
+        if scheme.lower() in _WITHOUT_REPLACING:
+            raise SettingsError(
+                f"{key}: {url}: files cannot be replaced safely by {scheme}://; expected something "
+                "like s3://bucket/prefix, or mount the folder and give its path as file:///mnt/…"
+            )
         try:
             fsspec.get_filesystem_class(scheme)
         except ValueError as error:

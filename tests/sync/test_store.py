@@ -65,6 +65,12 @@ def test_an_unknown_scheme_or_a_missing_package_is_named(monkeypatch: pytest.Mon
         Store("s3://bucket/x")
 
 
+@pytest.mark.parametrize("url", ["smb://host/share/x", "webhdfs://host/x", "webHDFS://host/x"])
+def test_a_store_whose_objects_cannot_be_replaced_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"data.from: .*cannot be replaced.*file:///mnt"):
+        Store(url, key="data.from")
+
+
 def test_messages_about_the_store_contain_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
     message = scrubbed("cannot reach http://me:hush@host/x?X-Amz-Signature=hush with hush-hush")
