@@ -126,7 +126,7 @@ class RunWriter:
         at_ms: int,
         reported: Sequence[TimedPoint] = (),
     ) -> str:
-        """Write that a trial has ended, and everything that its run lacks.
+        """Write that a trial has ended, and everything that its run lacks, except files.
 
         MLflow may have no run of the trial yet, because short trials are written in one call.
 
@@ -178,12 +178,18 @@ class RunWriter:
         self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=ended_ms)
         if record.attempt > 1:
             self._remove_tags_except(mlflow_id, {*_LASTING, *(tag.key for tag in run_tags)})
-        # The run has its values and status even if its files cannot be logged, or take longer than
-        # the sweep has time for. Without the number of the attempt, the next sweep logs the files.
+        return mlflow_id
+
+    def files(self, record: TrialRecord) -> None:
+        """Log the files of a trial whose end is written, and note that its run is complete.
+
+        The run has its values and status even if its files cannot be logged, or take longer than
+        the sweep has time for. Without the number of the attempt, the next sweep logs the files.
+        """
+        mlflow_id = self.runs[record.run_id]
         note = self._artifacts.log(mlflow_id, record)
         tags = {NOTE_TAG: note, _ATTEMPT: str(record.attempt)}
         self._batches.log(mlflow_id, tags=as_tags(tags))
-        return mlflow_id
 
     def describe(self, line: str) -> None:
         """Write a line of Markdown above the runs, before the note of the sweep."""

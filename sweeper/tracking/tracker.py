@@ -74,6 +74,7 @@ _WHAT = {
     "start": "the start of trial",
     "log": "a report of trial",
     "end": "the end of trial",
+    "files": "the files of trial",
     "describe": "the description of",
     "drop_others": "the deletion of runs that are unknown to",
 }
@@ -115,13 +116,16 @@ class Tracker:
         self._calls: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
         #: Calls that were gathered from the queue and are not sent yet.
         self._gathered: deque[_Entry] = deque()
+        #: Calls that log the files of ended trials, by run id. They wait until there is no other
+        #: call: a notebook may wait for its run, and files may take minutes.
+        self._uploads: dict[str, Call] = {}
         #: Starts that MLflow did not accept, by run id, and when they are written again.
         self._failed_starts: dict[str, Call] = {}
         self._start_again_s = 0.0
         #: Points that were not sent to the process yet, by run id.
         self._points: dict[str, list[TimedPoint]] = {}
-        #: Number of trials whose end must be written, and number of trials whose end the process
-        #: has answered.
+        #: Number of trials whose end and files must be written, and number of trials for which the
+        #: process has answered.
         self._n_ended = self._n_written = 0
         self._adding = threading.Lock()
         self._heard_s = time.monotonic()
@@ -376,29 +380,37 @@ class Tracker:
             EOFError: The process has ended before the last call.
             OSError: The process has ended before the last call.
         """
-        sent: deque[Call | threading.Event] = deque()
-        is_over = False
+        sent: deque[Call] = deque()
         try:
-            while sent or not is_over:
+            while True:
                 if not sent and not self._gathered:
-                    self._gather(process)
-                while self._gathered and len(sent) < _AHEAD and not is_over:
-                    match self._gathered.popleft():
-                        case None:
-                            is_over = True
-                        case Call() as call:
-                            sent.append(call)
-                            connection.send(call)
-                        case reached:
-                            sent.append(reached)
-                match sent.popleft() if sent else None:
-                    case Call() as call:
-                        self._take(call, self._answer(connection))
+                    if self._uploads and self._calls.empty():
+                        self._gathered.append(self._next_upload())
+                    else:
+                        self._gather(process)
+                while len(sent) < _AHEAD and self._gathered:
+                    if not isinstance(call := self._gathered[0], Call):
+                        break
+                    self._gathered.popleft()
+                    sent.append(call)
+                    connection.send(call)
+                if sent:
+                    self._take(sent.popleft(), self._answer(connection))
+                    continue
+                if self._uploads:  # The files are logged before the entry that is next.
+                    self._gathered.appendleft(self._next_upload())
+                    continue
+                match self._gathered.popleft():
+                    case None:
+                        return
                     case threading.Event() as reached:
                         reached.set()
         finally:
             # The call during which the process has died is not in `sent`, so it is not made again.
             self._gathered.extendleft(reversed(sent))
+
+    def _next_upload(self) -> Call:
+        return self._uploads.pop(next(iter(self._uploads)))
 
     def _gather(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for a call, and for further calls that are made soon after it.
@@ -444,9 +456,12 @@ class Tracker:
 
     def _take(self, call: Call, reply: Reply) -> None:
         self._heard_s = time.monotonic()
-        self._n_written += call.method == "end"
-        if call.method == "end":  # This call has also written the start.
+        if call.method in ("start", "end"):
+            # The end of the later attempt logs the files. An end has also written the start.
+            self._n_written += self._uploads.pop(call.about, None) is not None
             self._failed_starts.pop(call.about, None)
+        is_last = call.method == "files" or (call.method == "end" and reply.error is not None)
+        self._n_written += is_last
         if reply.error is not None:
             if call.method == "start":
                 self._failed_starts[call.about] = call
@@ -458,7 +473,9 @@ class Tracker:
         elif call.method in ("start", "end"):
             self.mlflow_run_ids[call.about] = reply.value
             if call.method == "end":
-                self._attempts[call.about] = str(call.arguments[0].attempt)
+                self._uploads[call.about] = Call("files", call.about, call.arguments[:1])
+        elif call.method == "files":
+            self._attempts[call.about] = str(call.arguments[0].attempt)
 
     def _warn_once(self, reason: str, message: str) -> None:
         """Log a message as a warning if its reason is new, else as information."""
@@ -469,9 +486,7 @@ class Tracker:
 def _merged(calls: deque[_Entry]) -> deque[_Entry]:
     """Return the calls without the starts and reports of trials whose end follows.
 
-    The call for the end of a trial also writes its start and its reports. Other starts come before
-    reports and ends of other trials: a notebook may wait for its run, and an end may upload files
-    for minutes.
+    The call for the end of a trial also writes its start and its reports.
     """
     kept: deque[_Entry] = deque()
     ended: set[str] = set()
@@ -481,18 +496,5 @@ def _merged(calls: deque[_Entry]) -> deque[_Entry]:
                 continue
             case Call("end", run_id, _):
                 ended.add(run_id)
-        place = 0
-        match call:
-            case Call("log" | "end", run_id, _):
-                while _is_start_of_another(kept, place, run_id):
-                    place += 1
-        kept.insert(place, call)
+        kept.appendleft(call)
     return kept
-
-
-def _is_start_of_another(calls: deque[_Entry], place: int, run_id: str) -> bool:
-    """Return whether a call, if there is one at this place, starts another trial."""
-    match calls[place] if place < len(calls) else None:
-        case Call("start", other, _):
-            return other != run_id
-    return False

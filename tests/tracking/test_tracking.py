@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -46,7 +45,6 @@ from sweeper.tracking import (
 from sweeper.tracking import tracker as tracker_module
 from sweeper.tracking.messages import Call, Reply, Store, Upload
 from sweeper.tracking.opening import NOTE_TAG
-from sweeper.tracking.tracker import _merged
 from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
 from sweeper.trials import GpuUse, Notice, Reason, StudyPaths, TrialRecord, TrialState
@@ -94,6 +92,10 @@ def points_of(run_id: str, *points: tuple[int, float]) -> Call:
 
 def end_of(record: TrialRecord, *points: tuple[int, float]) -> Call:
     return Call("end", record.run_id, (record, PARAMS, {"val": points}, {}, 9))
+
+
+def files_of(record: TrialRecord) -> Call:
+    return Call("files", record.run_id, (record,))
 
 
 def wrote(tracker: Tracker, *records: TrialRecord) -> bool:
@@ -166,7 +168,8 @@ def test_the_store_and_its_artifacts_are_in_the_output_folder_whatever_its_name(
     writer = RunWriter.open(store)
     record = trial_record(notebook=folder / "0000.ipynb")
     nbformat.write(nbformat.v4.new_notebook(), record.notebook)
-    assert written(writer, store, start_of(record), end_of(record)) == [None, None]
+    calls = start_of(record), end_of(record), files_of(record)
+    assert written(writer, store, *calls) == [None] * 3
     artifacts_there = {path.name for path in store.paths.study_artifacts.rglob("*")}
     assert record.notebook.name in artifacts_there
     assert store.paths.tracking.is_file()
@@ -316,6 +319,7 @@ def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
     note_in(record.notebook, artifacts=artifacts_of, inputs={"encoder": used})
     monkeypatch.setattr(artifacts, "LARGEST_LOGGED_BYTES", 10)
     client, mlflow_id = client_of(store), writer.end(record, {}, {}, {}, 9)
+    writer.files(record)
     files = {file.path for file in client.list_artifacts(mlflow_id)}
     assert files == {"0000.ipynb", "0000.html", "model.pt", "tokenizer"}
     assert [file.path for file in client.list_artifacts(mlflow_id, "tokenizer")] == [
@@ -403,7 +407,7 @@ def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_n
     record = completed(tmp_path)
     assert not wrote(tracker, record, record)
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert warning.startswith("MLflow did not accept the end of trial 0000: ")
+    assert warning.startswith("MLflow did not accept the files of trial 0000: ")
     in_the_way.unlink()
     again = opened(store, "full")
     run = run_of(store, again, record)
@@ -415,23 +419,13 @@ def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_n
     assert files == {"0000.ipynb", "0000.html"}
 
 
-def test_a_run_has_its_values_and_status_while_its_files_are_uploaded(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_has_its_values_and_status_before_its_files_are_uploaded(
+    store: Path, tmp_path: Path
 ) -> None:
     writer, of_study = writer_of(store, "slow upload")
     record = completed(tmp_path)
-    seen: list[Any] = []
-
-    def upload(mlflow_id: str, *_: Any) -> None:
-        seen.append(writer._client.get_run(mlflow_id))
-        raise KeyboardInterrupt  # the process is killed
-
-    written(writer, of_study, start_of(record))
-    writer._artifacts._log_file.clear()
-    monkeypatch.setattr(writer._client, "log_artifact", upload)
-    with pytest.raises(KeyboardInterrupt):
-        written(writer, of_study, end_of(record, (0, 0.5)))
-    (run,) = seen
+    written(writer, of_study, start_of(record), end_of(record, (0, 0.5)))
+    run = writer._client.get_run(writer.runs["0000"])
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
     assert run.data.tags["sweeper.state"] == "completed"
     later = RunWriter.open(of_study)
@@ -476,6 +470,7 @@ def test_the_tags_of_a_trial_that_has_completed_do_not_state_why_it_was_stopped_
     first = writer.end(replace(record, message="Ctrl-C", **ended), {}, {}, {}, 9)
     writer._client.set_tag(first, "mine", "kept")
     assert writer.end(replace(record, attempt=2), {}, {}, {"sweeper.code": "1"}, 9) == first
+    writer.files(replace(record, attempt=2))
     tags = writer._client.get_run(first).data.tags
     assert not {"sweeper.reason", "sweeper.message"} & tags.keys()
     assert (tags["sweeper.code"], tags["sweeper.attempt"], tags["mine"]) == ("1", "2", "kept")
@@ -497,7 +492,7 @@ def test_a_restored_study_deletes_runs_of_trials_that_it_does_not_have(store: Pa
 def test_a_run_that_a_user_has_renamed_remains_the_run_of_its_trial(store: Path) -> None:
     writer, of_study = writer_of(store, "renamed")
     record = stopped(store)
-    written(writer, of_study, start_of(record), end_of(record))
+    written(writer, of_study, start_of(record), end_of(record), files_of(record))
     mlflow_id = writer.runs["0000"]
     writer._client.update_run(mlflow_id, name="best so far")
     later = RunWriter.open(of_study)
@@ -597,13 +592,27 @@ def test_a_start_that_mlflow_did_not_accept_is_written_before_the_trial_ends(
     tracker.close()
 
 
-def test_the_starts_of_trials_are_written_before_the_ends_of_other_trials() -> None:
-    first, second = trial_record(0), trial_record(1)
-    again, drop = start_of(replace(first, attempt=2)), Call("drop_others", "the study", ([],))
-    calls = [end_of(first), again, points_of("0001", (0, 0.1)), start_of(trial_record(2))]
-    assert [*_merged(deque(calls))] == [calls[0], again, calls[3], calls[2]]
-    assert [*_merged(deque([start_of(second), end_of(second)]))] == [end_of(second)]
-    assert [*_merged(deque([drop, start_of(second)]))] == [drop, start_of(second)]
+def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker, taken = opened(tmp_path), list[str]()
+    take = tracker._take
+
+    def noted(call: Call, reply: Reply) -> None:
+        taken.append(f"{call.method} {call.about}")
+        take(call, reply)
+
+    monkeypatch.setattr(tracker, "_take", noted)
+    ended = [trial_record(number, notebook=tmp_path / f"{number}.ipynb") for number in range(3)]
+    for record in ended:
+        tracker.ended(record, PARAMS, {}, {})
+    tracker.started(trial_record(3, state=TrialState.RUNNING), PARAMS)
+    tracker.started(replace(ended[0], attempt=2, state=TrialState.RUNNING), PARAMS)
+    assert tracker.wait()
+    starts, ends = ["start 0003", "start 0000"], ["end 0000", "end 0001", "end 0002"]
+    assert taken == [*ends, *starts, "files 0001", "files 0002"]
+    assert tracker.progress() == (3, 3)
+    tracker.close()
 
 
 def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
