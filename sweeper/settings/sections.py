@@ -347,8 +347,8 @@ class Sync(SettingsModel):
     """The remote copy of the study. A new machine restores the study from it."""
 
     url: _FolderUrl
-    """A folder in an object storage, such as s3://bucket/prefix, or any other URL for fsspec.
-    Credentials are read from the environment."""
+    """A folder in an object storage, such as s3://bucket/prefix, or any other URL for fsspec except
+    smb:// and webhdfs://. Credentials are read from the environment."""
     every: Duration = 15.0
     """The time between two copies of changed files."""
 
