@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from studies import scored, sweep_of, until
@@ -19,6 +20,7 @@ from sweeper.control.steering import enqueue
 from sweeper.errors import BrokenError, StudyError
 from sweeper.notebook_api.messages import StopReason
 from sweeper.study.storage import MirroredStorage
+from sweeper.sweep import opening
 from sweeper.testing import write_notebook
 from sweeper.tracking import writer
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
@@ -153,6 +155,19 @@ def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_what_was_spent
     result = make_sweep(scored, **corrected).run()
     assert (result.cost or 0.0) > (failed.cost or 0.0)
     assert find_study(str(tmp_path / "out"), storage=None).study.facts.replaced_trials == 1
+
+
+def test_a_study_that_began_anew_and_was_stopped_before_its_first_copy_continues_its_copy(
+    make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = (tmp_path / "copies").as_uri()
+    make_sweep(all_fail, study={"trials": 1}, sync=sync).run()
+    corrected = {"study": {"trials": 1}, "sync": sync, "space": {"x": [0.25]}}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(opening, "learn", Mock(side_effect=KeyboardInterrupt))
+        make_sweep(scored, **corrected).run()
+    result = make_sweep(scored, **corrected).run()
+    assert result.counts["completed"] == 1
 
 
 def test_a_study_does_not_begin_anew_while_a_trial_that_was_queued_by_hand_waits(
