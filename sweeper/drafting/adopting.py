@@ -56,7 +56,8 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     executed.note(
         variables={name: known[name] for name in wanted if name in known},
         started_at=metadata.started_at,
-        snapshot=metadata.snapshot,
+        # The study does not keep the snapshot of the run. It has other settings and the same code.
+        snapshot=workload.snapshot_name,
         environment=metadata.environment,
         kernel=metadata.kernel,
         kernel_reason=metadata.kernel_reason,

@@ -39,7 +39,7 @@ def new_file(
     file = ExecutedNotebook(node, spec, earlier=earlier)
     file.note(
         originals=originals_of(workload, spec),
-        snapshot="" if workload.snapshot is None else workload.snapshot.name,
+        snapshot=workload.snapshot_name,
         environment=site.environment,
         data=None if workload.data is None else workload.data.use,
         host=workload.host,

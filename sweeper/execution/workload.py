@@ -56,6 +56,11 @@ class Workload:
     replaces_seeds: bool = False
 
     @property
+    def snapshot_name(self) -> str:
+        """Name of the snapshot, as executed notebooks state it. Empty if there is none."""
+        return "" if self.snapshot is None else self.snapshot.name
+
+    @property
     def frozen(self) -> dict[str, str]:
         """Sources of the modules that kernels import instead of the files on disk, by path.
 

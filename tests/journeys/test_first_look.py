@@ -150,6 +150,17 @@ def test_values_of_set_count_from_the_observed_run_on_and_wrong_options_before_i
     assert runs() == 3
 
 
+def test_the_first_trial_which_is_the_observed_run_can_be_replayed_and_its_code_exported() -> None:
+    write(*BASELINE)
+    assert swept("--yes")["counts"]["completed"] == 3
+    replayed = call("replay", "out/my", "0000", "0001")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    exported = call("export", "out/my", "--code", "0000")
+    assert exported.returncode == 0, exported.stderr
+    code = nbformat.read("out/my/code/0000/my.ipynb", as_version=4)
+    assert [cell.source for cell in code.cells] == list(BASELINE)
+
+
 def test_the_user_names_an_unclear_score_and_no_notebook_runs_twice() -> None:
     write("lr = 0.1", COUNTED, "acc_a = abs(lr - 0.3)\nacc_b = abs(lr - 0.4)")
     for options in ((), ("--yes",)):
