@@ -149,7 +149,8 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
     """Write the code of a trial to `code/RUN_ID` in the study's folder.
 
     The notebook and its modules keep their positions relative to each other. The parameters file,
-    and `environment.json` with the trial's environment, are written next to the notebook.
+    and `environment.json` with the trial's environment, are written next to the notebook. A script
+    becomes a notebook with the same cells.
 
     Returns:
         The file of the notebook.
@@ -167,7 +168,9 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
         )
     snapshot = read_snapshot(existing.paths, metadata.snapshot)
     folder = existing.paths.code / run_id
-    contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
+    # The snapshot of a script has its cells as a notebook, which no `.py` file can be.
+    notebook_path = str(Path(snapshot.notebook_path).with_suffix(".ipynb"))
+    contents = {notebook_path: snapshot.notebook.encode() + b"\n"}
     for path, source in snapshot.frozen_in(snapshot.folder).items():
         contents[path] = source.encode("utf-8", "surrogateescape")
     # Modules outside of the notebook's folder keep their position relative to that folder.
@@ -179,7 +182,7 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
         }
     except ValueError as error:
         raise StudyError(f"trial {run_id}: its code cannot be written: {error}") from error
-    notebook = folder / os.path.relpath(snapshot.notebook_path, above)
+    notebook = folder / os.path.relpath(notebook_path, above)
     if snapshot.parameters_name:
         beside = notebook.with_name(snapshot.parameters_name)
         files.setdefault(beside, snapshot.parameters.encode())
