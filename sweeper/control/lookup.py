@@ -129,6 +129,8 @@ def find_studies(
 ) -> list[ExistingStudy]:
     """Return all studies that have a name or that are in a folder.
 
+    If some of the studies in folders cannot be read, warnings are logged for them.
+
     Args:
         wanted: Name of a study, its folder, or a folder above it. None for the working folder.
         storage: URL of an Optuna storage. If it is given, `wanted` is looked up only there.
@@ -136,38 +138,40 @@ def find_studies(
             study has stored, which has no password.
 
     Raises:
-        StudyError: No study was found.
+        StudyError: No study was found, or none that can be read.
     """
-    if storage is None:
-        folders = [*_folders(Path(wanted or ""))]
-        if wanted is not None:
-            _refuse_lost(folders)
-        files = [folder.absolute() / STORAGE_NAME for folder in folders]
-        if not any(map(os.path.isfile, files)) and os.path.basename(wanted or ".") == wanted:
-            named = (folder for folder in _folders(Path()) if folder.name == wanted)
-            files = [folder.absolute() / STORAGE_NAME for folder in named]
-        files = [file for file in files if os.path.isfile(file)]
-        for outputs in {file.parent.parent for file in files}:
-            _follow_moves(outputs)
-        found = [study for file in files for study in _studies_in(Address.of_file(file), file)]
-    else:
+    studies: list[ExistingStudy] = []
+    unusable: list[StudyError] = []
+    if storage is not None:
         url = Address.of(storage)
-        found = _studies_in(url, url.file)
-        names = [study.name for _, study in found]
+        if url.file is not None and not is_storage(url.file):
+            raise StudyError(f"{url}: there is no study in {display_path(url.file)}")
+        found = Study.all_in(url)
+        names = [study.name for study in found]
         if wanted is not None and wanted not in names:
             known = ", ".join(names) or "none"
             raise StudyError(f"{url}: there is no study {wanted!r}; known: {known}")
-        found = [(url, study) for url, study in found if wanted in (None, study.name)]
-    studies = []
-    for url, study in found:
-        # Skip a study without a template. It was left by a sweep that was killed before its first
-        # trial.
-        if template := study.facts.template:
-            paths = StudyPaths.parse(template, study=study.name)
-            tracking = Address.of(tracking_uri or study.facts.tracking_uri)
-            studies.append(
-                ExistingStudy(study=study, storage_url=url, paths=paths, tracking=tracking)
-            )
+        found = [study for study in found if wanted in (None, study.name)]
+        studies += _located(found, url, tracking_uri)
+    else:
+        folders = [*_folders(Path(wanted or ""))]
+        if not folders and os.path.basename(wanted or ".") == wanted:
+            folders = [folder for folder in _folders(Path()) if folder.name == wanted]
+        for outputs in {folder.absolute().parent for folder in folders}:
+            _follow_moves(outputs)
+        for folder in folders:
+            file = folder.absolute() / STORAGE_NAME
+            try:
+                _refuse_lost(file)
+                if os.path.isfile(file) and is_storage(file):
+                    url = Address.of_file(file)
+                    studies += _located(Study.all_in(url), url, tracking_uri)
+            except StudyError as error:
+                unusable.append(error)
+    if unusable and not studies:
+        raise unusable[0]
+    for error in unusable:  # One unusable study must not hide the others.
+        _log.warning("a study is left out: %s", error)
     if not studies:
         where = "this folder" if wanted is None else repr(wanted)
         raise StudyError(
@@ -232,31 +236,36 @@ def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
             yield from _folders(above / entry.name, levels - 1)
 
 
-def _refuse_lost(folders: Iterable[Path]) -> None:
-    """Check that the storages of studies were not removed or replaced.
+def _refuse_lost(file: Path) -> None:
+    """Check that the storage of a study was not removed or replaced.
 
     Args:
-        folders: Folders of the studies.
+        file: File of the storage, in the study's folder.
 
     Raises:
-        LostFileError: The storage of a study was removed or replaced.
+        LostFileError: The storage was removed or replaced.
     """
-    for folder in folders:
-        file = folder / STORAGE_NAME
-        why = why_lost(file) if facts_beside(file).is_file() else None
-        if why is not None:
-            raise LostFileError(file, why)
+    why = why_lost(file) if facts_beside(file).is_file() else None
+    if why is not None:
+        raise LostFileError(file, why)
 
 
-def _studies_in(url: Address, file: Path | None) -> list[tuple[Address, Study]]:
-    """Return all studies in a storage, each with the storage's URL.
+def _located(
+    studies: Iterable[Study], url: Address, tracking_uri: str | None
+) -> Iterator[ExistingStudy]:
+    """Yield the studies of a storage, each with its paths and its MLflow store.
+
+    A study without a template is left out. It was left by a sweep that was killed before its first
+    trial.
 
     Raises:
-        StudyError: The storage cannot be opened, or the file is not a storage.
+        StudyError: The facts of a study are stored in an unknown form.
     """
-    if file is not None and not is_storage(file):
-        raise StudyError(f"{url}: there is no study in {display_path(file)}")
-    return [(url, study) for study in Study.all_in(url)]
+    for study in studies:
+        if template := study.facts.template:
+            paths = StudyPaths.parse(template, study=study.name)
+            tracking = Address.of(tracking_uri or study.facts.tracking_uri)
+            yield ExistingStudy(study=study, storage_url=url, paths=paths, tracking=tracking)
 
 
 def clean_up_after_crash(existing: ExistingStudy) -> None:

@@ -124,6 +124,29 @@ def test_a_study_that_never_began_a_trial_does_not_hide_other_studies(
     assert "there is no study in 'out/new' that has begun a trial" in capsys.readouterr().err
 
 
+def test_an_unusable_study_does_not_hide_others_and_is_named_in_a_warning(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def left_out(*words: str) -> list[str]:
+        caplog.clear()
+        assert main(["status", *words, "--quiet", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["study"] == "killed"
+        said = (record.getMessage() for record in caplog.records)
+        return [line for line in said if "left out" in line]
+
+    other = killed.root / "other" / "study.db"
+    other.parent.mkdir()
+    other.touch()  # It is no study: another tool or a sweep that was killed at once has left it.
+    for words in ([], ["out"]):
+        assert left_out(*words) == []
+    other.write_bytes(b"no database" * 100)
+    for words in ([], ["out"]):
+        (line,) = left_out(*words)
+        assert "out/other/study.db is damaged" in line
+    assert main(["status", "out/other"]) == 2
+    assert "out/other/study.db is damaged" in capsys.readouterr().err
+
+
 def test_a_study_is_found_by_its_name_although_another_folder_has_that_name(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
