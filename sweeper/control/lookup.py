@@ -264,7 +264,7 @@ def _located(
     for study in studies:
         if template := study.facts.template:
             paths = StudyPaths.parse(template, study=study.name)
-            tracking = Address.of(tracking_uri or study.facts.tracking_uri)
+            tracking = Address.of_tracking(tracking_uri or study.facts.tracking_uri)
             yield ExistingStudy(study=study, storage_url=url, paths=paths, tracking=tracking)
 
 

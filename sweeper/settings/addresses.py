@@ -10,6 +10,7 @@ decodes `%41` in a path and ends the path at `?`.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,14 @@ class Address:
     def of(cls, url: str | Address) -> Address:
         """Return the address of a URL. An address is returned unchanged."""
         return url if isinstance(url, Address) else cls(url)
+
+    @classmethod
+    def of_tracking(cls, url: str | Address) -> Address:
+        """Return the address of an MLflow store.
+
+        If its password is missing, it is taken from the same address in `MLFLOW_TRACKING_URI`.
+        """
+        return cls.of(url).completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
 
     @classmethod
     def of_file(cls, file: Path) -> Address:

@@ -160,7 +160,7 @@ class Sweep:
             following_settings(settings, paths.following("confirm").study, spent=0.0, trials=1)
         storage_url = Address.of(storage or Address.of_file(paths.storage))
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-        tracking = Address.of(uri or Address.of_file(paths.tracking))
+        tracking = Address.of_tracking(uri or Address.of_file(paths.tracking))
         code = local_code(research.code, folder)
         data = None if settings.data is None else Dataset(settings.data, folder=folder)
         workload = Workload(

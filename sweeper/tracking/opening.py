@@ -12,7 +12,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,22 +45,21 @@ _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 
 
 def reachable(store: Store) -> Store:
-    """Check that a store can be used, and return it with its password.
+    """Check that a store can be used, and return it.
 
-    If the store's address has no password, the password in `MLFLOW_TRACKING_URI` is used. This
-    check, before any trial, finds only problems that do not pass by themselves. A store in a file
-    is opened later, while trials run.
+    This check, before any trial, finds only problems that do not pass by themselves. A store in a
+    file is opened later, while trials run.
 
     Raises:
         TrackingError: The server does not answer, the experiment was deleted, or the store in a
             file has tables of another version of MLflow.
     """
-    address = store.address.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
+    address = store.address
     if address.is_http:
         _probe(address)
     if address.file is not None:
         _refuse_unusable(store, address.file)
-    return replace(store, address=address)
+    return store
 
 
 @contextmanager

@@ -180,6 +180,16 @@ def test_a_study_is_found_three_folders_deeper_but_not_in_an_environment(
     assert "up to 3 folders deeper" in capsys.readouterr().err
 
 
+def test_the_missing_password_of_mlflow_is_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="stored")
+    opened_in(paths, small_settings("stored"), tracking_uri="mysql://me:***@db/mlflow").close()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "mysql://me:hush@db/mlflow")
+    (existing,) = find_studies(str(paths.folder), storage=None)
+    assert existing.tracking.full == "mysql://me:hush@db/mlflow"
+
+
 def test_stop_refuses_run_ids_together_with_finish(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
