@@ -56,15 +56,15 @@ def stop(options: argparse.Namespace) -> int:
             f"--finish lets all running trials finish, so no trials to stop can be given with it "
             f"({' '.join(targets)}); leave one of them out"
         )
-    steering.stop(existing, targets, running_finish=options.finish)
+    name = steering.stop(existing, targets, running_finish=options.finish).study.name
     if options.finish:
         done = "no new trials; running ones finish"
     elif targets:
         done = f"stopped {', '.join(targets)}; retry runs them again"
     else:
         done = "the sweep was stopped; the same command resumes it"
-    console.line(f"{existing.study.name}: {done}")
-    console.json({"study": existing.study.name, "stopped": targets})
+    console.line(f"{name}: {done}")
+    console.json({"study": name, "stopped": targets})
     return OK
 
 

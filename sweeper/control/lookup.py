@@ -72,7 +72,10 @@ class ExistingStudy(LocatedStudy):
         if self.swept_by() is None:
             # If NAME-confirm is too long for a name, no such study exists.
             with suppress(OutputError):
+                # The sweep locks the folder before it makes the study.
                 after = replace(self, paths=self.paths.following("confirm"))
+                if (made := self.following("confirm")) is not None:
+                    after = replace(after, study=made.study, storage_url=made.storage_url)
                 return after if after.swept_by() else self
         return self
 

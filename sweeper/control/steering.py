@@ -21,10 +21,12 @@ _POLL_INTERVAL_S = 0.2
 _PATIENCE_S = 60.0
 
 
-def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool) -> None:
+def stop(
+    existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool
+) -> ExistingStudy:
     """Ask a study's sweep to stop trials, or to end, and wait until it has done so.
 
-    This also works while the sweep confirms the study's best trials.
+    While the sweep confirms the study's best trials, the trials are those of the confirming study.
 
     Args:
         existing: The study.
@@ -33,11 +35,14 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         running_finish: Whether to let the running trials finish and only begin no new ones. Then
             the call returns at once.
 
+    Returns:
+        The study or, while its best trials are confirmed, the confirming study.
+
     Raises:
         StudyError: No sweep of the study is alive, a trial does not run, the request cannot be
             written, or the sweep has not stopped in time.
     """
-    existing = existing.at_work()
+    search, existing = existing, existing.at_work()
     process = existing.swept_by()
     if process is None:
         raise StudyError(
@@ -64,15 +69,15 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
                 f"command as the user of the sweep, or send SIGTERM to {process}"
             ) from error
     if running_finish:
-        return
-    patience_s = _PATIENCE_S + existing.settings.limits.grace
+        return existing
+    patience_s = _PATIENCE_S + search.settings.limits.grace
     end_s = time.monotonic() + patience_s
     while time.monotonic() < end_s:
         time.sleep(_POLL_INTERVAL_S)
         if run_ids and not _running(existing).intersection(run_ids):
-            return
+            return existing
         if existing.swept_by() is None:
-            return
+            return existing
     raise StudyError(
         f"the sweep of {existing.study.name!r} ({process}) was asked to stop, and still "
         f"runs after {patience_s:g} s; wait, or send SIGTERM to {process}"

@@ -40,7 +40,7 @@ class LocatedStudy:
         if own is not None and own.repeats is None:
             return own
         confirming = self.following("confirm")
-        return own if confirming is None else confirming.confirmation
+        return own if confirming is None else confirming.study.confirmation
 
     def cost(self) -> float | None:
         """Return the cost of the study and of the study that confirmed its trials.
@@ -50,9 +50,9 @@ class LocatedStudy:
         own = self.study.facts.cost
         if own is None or (confirming := self.following("confirm")) is None:
             return own
-        return own + (confirming.facts.cost or 0.0)
+        return own + (confirming.study.facts.cost or 0.0)
 
-    def following(self, kind: str) -> Study | None:
+    def following(self, kind: str) -> LocatedStudy | None:
         """Return the study that runs trials of this one again. None if there is none.
 
         Args:
@@ -66,11 +66,12 @@ class LocatedStudy:
         elif url.file == self.paths.storage:  # This file contains no other study.
             return None
         try:
-            found = Study.load(url, after.study, is_known=url.file is not None)
+            study = Study.load(url, after.study, is_known=url.file is not None)
         except StudyError:
             return None
         # It may have been left by an earlier study of this name, which was removed.
-        return found if found.repeats_trials_of(self.study.study_id) else None
+        is_of_this = study.repeats_trials_of(self.study.study_id)
+        return LocatedStudy(study=study, storage_url=url, paths=after) if is_of_this else None
 
     def ablated(self) -> str | None:
         """Return the run id of the trial that `ablate` has run with the notebook's values, or None.
@@ -78,7 +79,7 @@ class LocatedStudy:
         The ablation may still run.
         """
         ablation = self.following("ablate")
-        return None if ablation is None else (ablation.facts.confirms or {}).get("ablated")
+        return None if ablation is None else (ablation.study.facts.confirms or {}).get("ablated")
 
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
         """Return the best trials: by the runs on fresh seeds if they have decided, else by score.

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sweeper.control.status import look
 from sweeper.errors import SettingsError, StudyError
 from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
-from sweeper.study_folder.requests import ALL
+from sweeper.study_folder.requests import ALL, Requests
 from sweeper.testing import write_notebook
 from sweeper.trials import Progress, Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState
 
@@ -105,6 +106,27 @@ def test_a_sweep_that_does_not_stop_in_time_is_reported(
         ):
             steering.stop(sweep.existing(), [], running_finish=False)
         assert [file.name for file in paths.requests.iterdir()] == [ALL]
+
+
+def test_a_trial_that_confirms_is_stopped_by_the_name_of_its_search(
+    sweep: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.study.tell(sweep.ask().number, COMPLETED)
+    paths = sweep.paths.following("confirm")
+    settings = small_settings(paths.study)
+    confirming = opened_in(paths, settings)
+    running = asked(confirming, settings, paths)
+
+    def end(request: str) -> None:
+        confirming.tell(int(request), TrialOutcome(state=TrialState.STOPPED))
+
+    with held_folder(paths), closing(Requests(paths, end)):
+        with pytest.raises(StudyError, match="'steered-confirm' has no trial 0007"):
+            steering.stop(sweep.existing(), ["0007"], running_finish=False)
+        assert main(["stop", str(sweep.paths.folder), running.run_id]) == 0
+    assert "steered-confirm: stopped 0000; retry runs them again" in capsys.readouterr().out
+    assert confirming.records()[0].state is TrialState.STOPPED
+    confirming.close()
 
 
 def test_a_queued_trial_combines_stated_params_with_those_of_another_trial(
