@@ -101,6 +101,8 @@ class StudySoFar:
         ablated: Run id of the trial that `ablate` has run with the notebook's values. None if there
             is none.
         is_running: Whether a sweep runs on the study. If so, the answer suggests nothing to do.
+        is_confirming: Whether a sweep runs the best trials again on fresh seeds, or is about to. If
+            so, the answer suggests nothing to do, either.
         is_search: Whether the study proposes params. If not, it runs given params again.
     """
 
@@ -115,6 +117,7 @@ class StudySoFar:
     cost: float | None = None
     ablated: str | None = None
     is_running: bool = False
+    is_confirming: bool = False
     is_search: bool = True
 
     @cached_property
@@ -167,7 +170,7 @@ def answer_of(study: StudySoFar) -> Insights:
         spent=_spent(study),
         actions=(),
     )
-    if not study.is_running:
+    if not (study.is_running or study.is_confirming):
         found = replace(found, actions=[*_actions(study, found)])
     return replace(found, sentences=sentences_of(found))
 

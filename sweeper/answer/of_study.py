@@ -23,6 +23,7 @@ def answer_of_study(
     confirmation: Confirmation | None,
     importances: Mapping[str, Mapping[str, Importance]] | None,
     is_running: bool = False,
+    is_confirming: bool = False,
 ) -> Insights | None:
     """Return the answer of a study; see `answer_of`. Log an error instead of raising it.
 
@@ -33,6 +34,7 @@ def answer_of_study(
         importances: Share of each objective's variance that each param explains. None while it is
             not known.
         is_running: Whether a sweep runs on the study.
+        is_confirming: Whether a sweep runs its best trials again, or is about to.
     """
     study, facts = located.study, located.study.facts
     try:
@@ -49,6 +51,7 @@ def answer_of_study(
                 cost=located.cost(),
                 ablated=located.ablated(),
                 is_running=is_running,
+                is_confirming=is_confirming,
                 is_search=facts.confirms is None,
             )
         )

@@ -202,6 +202,7 @@ class ConsoleOutput:
             lines.append(f"  {record.run_id}  {ending:<{width}}  {params}")
         if not snapshot.running:
             lines += screen.answer_lines(result)
+        if owner is None:
             lines += screen.confirmation_lines(result.confirmation, result.storage)
         self._print("\n".join(self._fold(lines)))
         if snapshot.running:

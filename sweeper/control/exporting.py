@@ -122,7 +122,13 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
         if not is_running and study.known_importances() is None:
             # `status` shows the stored importances, too.
             existing.opened().note_importances(importances, study.noise())
-        write_page_of(existing, existing.settings, is_running=is_running, importances=importances)
+        write_page_of(
+            existing,
+            existing.settings,
+            is_running=is_running,
+            is_confirming=existing.is_confirming(),
+            importances=importances,
+        )
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error
     return paths.page

@@ -79,6 +79,10 @@ class ExistingStudy(LocatedStudy):
                 return after if after.swept_by() else self
         return self
 
+    def is_confirming(self) -> bool:
+        """Return whether a sweep runs the best trials of the study again now."""
+        return self.at_work() is not self
+
     def opened(self) -> Study:
         """Open the study for changes. Check that this version of Optuna can write to its storage.
 

@@ -46,7 +46,8 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
             existing.settings,
             confirmation=confirmation,
             importances=importances,
-            is_running=bool(running),
+            is_running=existing.swept_by() is not None,
+            is_confirming=existing.is_confirming(),
         )
     result = SweepResult(
         study=study.name,

@@ -63,7 +63,8 @@ class Page:
         Args:
             study: The study.
             settings: Settings of the study.
-            is_running: Whether a sweep runs on the study.
+            is_running: Whether a sweep runs on the study or confirms it. Then the page is going to
+                be written again, and a browser follows it.
             importances: Share of each objective's variance that each param explains, by objective
                 and param. None while the shares are not known.
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them. None
@@ -118,7 +119,8 @@ def write_page_of(
     located: LocatedStudy,
     settings: Settings,
     *,
-    is_running: bool,
+    is_running: bool = False,
+    is_confirming: bool = False,
     importances: Mapping[str, Mapping[str, Importance]] | None,
 ) -> Insights | None:
     """Write the page of a study with its answer. Return the answer.
@@ -127,6 +129,7 @@ def write_page_of(
         located: The study.
         settings: Settings of the study.
         is_running: Whether a sweep runs on the study.
+        is_confirming: Whether a sweep runs its best trials again.
         importances: Share of each objective's variance that each param explains. None while it is
             not known.
 
@@ -140,11 +143,12 @@ def write_page_of(
         confirmation=confirmation,
         importances=importances,
         is_running=is_running,
+        is_confirming=is_confirming,
     )
     Page(paths.page, paths.page_files, paths.notes).write(
         located.study,
         settings,
-        is_running=is_running,
+        is_running=is_running or is_confirming,
         importances=importances,
         surfaces=located.study.surfaces(settings.search_space, importances or {}),
         insights=insights,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ..errors import SettingsError, SweepError, TrackingError, first_line
+from ..errors import SettingsError, SweepError, first_line
 from ..page import write_page_of
 from ..search.repeats import plan_of_repeats
 from ..search.samplers import SamplerFactory
@@ -136,7 +136,7 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
 
 
 def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
-    """Return the result of a search with the answer that its confirmation gives.
+    """Return the result of a search with its answer after its confirmation, or without one.
 
     The page of the search and its note in MLflow are written with that answer, too. An error is
     logged.
@@ -146,25 +146,21 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
         study = Study.load(search.storage_url, paths.study)
         located = LocatedStudy(study=study, paths=paths, storage_url=search.storage_url)
         importances = study.known_importances()
-        insights = write_page_of(
-            located, search.settings, is_running=False, importances=importances
-        )
+        insights = write_page_of(located, search.settings, importances=importances)
     except (SweepError, OSError) as error:
         why = first_line(error)
-        _log.warning("%s lacks the confirmation: %s; `export` writes it", paths.page, why)
+        _log.warning("%s lacks the last answer: %s; `export` writes it", paths.page, why)
         return found
-    found = replace(found, insights=insights)
-    if insights is None:
-        return found
-    try:
-        tracker = Tracker(reachable(store_of(search, study)))
-    except TrackingError as error:
-        _log.warning("MLflow lacks the confirmation: %s; the same command adds it", error.problem)
-        return found
-    tracker.describe(insights.sentences)
-    until_s = time.monotonic() + _NOTE_S
-    tracker.close(lambda: until_s - time.monotonic())
-    return found
+    if insights is not None:
+        try:
+            tracker = Tracker(reachable(store_of(search, study)))
+        except SweepError as error:
+            _log.warning("MLflow lacks the last answer: %s", first_line(error))
+        else:
+            tracker.describe(insights.sentences)
+            until_s = time.monotonic() + _NOTE_S
+            tracker.close(lambda: until_s - time.monotonic())
+    return replace(found, insights=insights)
 
 
 def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:

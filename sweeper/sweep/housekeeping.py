@@ -71,6 +71,7 @@ class Housekeeping:
         *,
         surfaces: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         is_running: bool = True,
+        is_confirming: bool = False,
         insights: Insights | None = None,
         importances: Mapping[str, Mapping[str, Importance]] | None = None,
         confirmation: Confirmation | None = None,
@@ -80,6 +81,7 @@ class Housekeeping:
         Args:
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them.
             is_running: Whether trials run. If so, the following values are not known yet.
+            is_confirming: Whether the sweep is about to run the best trials again.
             insights: The answer of the study.
             importances: Importance of each param, by objective, then by param.
             confirmation: Ranking of the study's trials by means.
@@ -91,7 +93,7 @@ class Housekeeping:
                 self._page.write(
                     study,
                     plan.settings,
-                    is_running=is_running,
+                    is_running=is_running or is_confirming,
                     importances=importances,
                     surfaces=surfaces,
                     insights=self._answer_so_far() if is_running else insights,

@@ -282,13 +282,13 @@ class Sweep:
                     return found
                 self.plan = plan
                 self._stop_switch.drop_requests()
-                runs = self._run_study()
+                found = with_confirmation(found, self._run_study())
             except BrokenError:
                 raise
             except SweepError as error:  # The search itself has a result, so return that.
                 refused = f"the best trials were not confirmed: {error}"
-                return replace(found, findings=[*found.findings, refused])
-            return answered_again(search, with_confirmation(found, runs))
+                found = replace(found, findings=[*found.findings, refused])
+            return answered_again(search, found)
 
     def _kind_of_end(self, result: SweepResult) -> str:
         """Return the kind of a sweep's end by its name in `notify.on`."""
@@ -358,12 +358,18 @@ class Sweep:
                 # An earlier sweep may have confirmed the best trials of this search.
                 located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
                 confirmation = located.confirmation()
+                is_confirming = (
+                    plan.settings.confirm is not None
+                    and scheduler.stopped_by is None
+                    and bool(located.best(confirmation))
+                )
                 answer = partial(
                     answer_of_study,
                     located,
                     plan.settings,
                     confirmation=confirmation,
                     importances=importances,
+                    is_confirming=is_confirming,
                 )
                 if (insights := answer()) is not None:
                     tracker.describe(insights.sentences)
@@ -380,6 +386,7 @@ class Sweep:
                 study.note_importances(importances, study.noise())
             house.write_page(
                 is_running=False,
+                is_confirming=is_confirming,
                 insights=insights,
                 importances=importances,
                 surfaces=surfaces,

@@ -221,6 +221,32 @@ def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
     (finding,) = (it for it in result.findings if "confirmed" in it)
     assert "the best trials were not confirmed" in finding
     assert "is in the way" in finding
+    page = make_sweep("refused").plan.paths.page_files / "study.js"
+    assert '"is_running":false' in page.read_text()
+
+
+def test_while_the_best_trials_are_confirmed_page_and_status_suggest_nothing(
+    make_sweep: Make,
+) -> None:
+    seen: list[Any] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        if is_confirming(spec) and not seen:
+            insights = look(find_study(str(paths.folder), storage=None))[0].insights
+            seen.append((insights, page.read_text()))
+        return noisy(spec, running)
+
+    sweep = make_sweep("watched", run, jobs=1)
+    paths = sweep.plan.paths
+    page = paths.page_files / "study.js"
+    sweep.run()
+    ((insights, text),) = seen
+    assert insights is not None
+    assert insights.best is not None
+    assert not insights.actions
+    assert '"is_running":true' in text
+    assert '"actions":[]' in text
+    assert '"is_running":false' in page.read_text()
 
 
 def test_a_search_that_was_stopped_confirms_nothing(make_sweep: Make) -> None:

@@ -105,4 +105,4 @@ class CheckpointCleaner:
     def _confirmed(self) -> Confirmation | None:
         """Ranking of the confirmation that an earlier sweep has made. Its winner is the answer."""
         confirming = self._located.following("confirm")
-        return None if confirming is None else confirming.confirmation
+        return None if confirming is None else confirming.study.confirmation
