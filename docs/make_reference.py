@@ -92,8 +92,8 @@ _CODES = """\
 | code | meaning |
 | --- | --- |
 | 0 | at least one trial completed, or the command did what it was asked |
-| 1 | no trial completed; params change nothing; the machine, the storage or the cluster failed; \
-a check or replay does not hold |
+| 1 | no trial completed; params change nothing; the best trials could not be confirmed; \
+the machine, the storage or the cluster failed; a check or replay does not hold |
 | 2 | command line, parameters file, notebook or environment are wrong, as one message explains |
 | 130 | Ctrl-C |
 | 129, 143 | SIGHUP; SIGTERM |

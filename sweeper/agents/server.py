@@ -145,7 +145,12 @@ class Agent:
         result, findings = self._result, []
         if result is not None and wait([result], wait_s).done:
             error = result.exception()
-            findings = [str(error)] if error else [*result.result().findings]
+            if error:
+                findings = [str(error)]
+            else:
+                ended = result.result()
+                refused = [] if ended.not_confirmed is None else [ended.not_confirmed]
+                findings = [*refused, *ended.findings]
         studies = self._studies().values()
         searches = [existing for existing in studies if existing.study.facts.confirms is None]
         chosen = searches if study is None else [self._study(study)]

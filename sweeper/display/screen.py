@@ -225,7 +225,9 @@ def trouble_lines(result: SweepResult) -> list[str]:
 
 
 def _stopped_lines(result: SweepResult) -> list[str]:
-    """List why the sweep ended before it had all its trials."""
+    """List why the sweep ended before it had all its trials, or did not confirm the best ones."""
+    if result.not_confirmed is not None:
+        return [f"the best trials were not confirmed: {result.not_confirmed}"]
     if result.stopped_by is None:
         return []
     if result.stop_cause is StopCause.WORTHLESS:

@@ -286,8 +286,7 @@ class Sweep:
             except BrokenError:
                 raise
             except SweepError as error:  # The search itself has a result, so return that.
-                refused = f"the best trials were not confirmed: {error}"
-                found = replace(found, findings=[*found.findings, refused])
+                found = replace(found, not_confirmed=str(error))
             return answered_again(search, found)
 
     def _kind_of_end(self, result: SweepResult) -> str:

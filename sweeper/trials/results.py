@@ -178,6 +178,8 @@ class SweepResult:
         confirmation: Ranking on fresh seeds by another study. None if there is no such study.
         confirmation_page: Path of the comparison page of that other study. None if there is no such
             page.
+        not_confirmed: Why the best trials were not confirmed, although the settings ask for it.
+            None if nothing prevented it.
         importances: Importance of each param, by objective, then by param, the largest first. Empty
             if there are too few trials.
         insights: The answer of the study: the winner, what mattered, what to do next. None if the
@@ -207,6 +209,7 @@ class SweepResult:
     findings: Sequence[str] = ()
     confirmation: Confirmation | None = None
     confirmation_page: Path | None = None
+    not_confirmed: str | None = None
     importances: Mapping[str, Mapping[str, Importance]] = field(default_factory=dict)
     insights: Insights | None = None
     notes: Mapping[str, TrialNote] = field(default_factory=dict)
@@ -227,8 +230,12 @@ class SweepResult:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the sweep was ended by a fault, even if trials have completed."""
-        return self.stop_cause is not None and self.stop_cause.is_failure
+        """Whether the sweep lacks what was asked for, even if trials have completed.
+
+        It was ended by a fault, or its best trials were not confirmed.
+        """
+        is_fault = self.stop_cause is not None and self.stop_cause.is_failure
+        return is_fault or self.not_confirmed is not None
 
     def __repr__(self) -> str:
         return f"<{self.headline}>"
@@ -262,6 +269,7 @@ class SweepResult:
             "stop_cause": self.stop_cause,
             "best": best if several else next(iter(best), None),
             "confirmation": self._confirmation(),
+            "not_confirmed": self.not_confirmed,
             "trials": [
                 {
                     **trial_json(record),

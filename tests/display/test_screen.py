@@ -146,6 +146,15 @@ def test_the_summary_after_a_spent_budget_says_that_only_a_greater_one_resumes_t
     assert "stopped by Ctrl-C; the same command resumes" in stopped
 
 
+def test_a_refused_confirmation_counts_as_a_failure_and_is_said_also_if_quiet() -> None:
+    refused = result(not_confirmed="cost.budget is spent")
+    line = "the best trials were not confirmed: cost.budget is spent"
+    assert line in screen.summary(refused)
+    assert line in screen.trouble_lines(refused)
+    assert refused.is_failure
+    assert not result().is_failure
+
+
 def test_a_sweeps_summary_says_that_mlflow_draws_only_the_100_best_runs() -> None:
     def lines(trials: int) -> str:
         records = [trial_record(n, scores={"val_acc": 0.5}) for n in range(trials)]
