@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from ..answer import answer_of_study
 from ..errors import SettingsError, StudyError
@@ -22,6 +22,7 @@ from ..trials import (
     SweepResult,
     TrialRecord,
     TrialState,
+    Value,
     count_by_state,
     left_to_begin,
     seconds_left,
@@ -90,7 +91,8 @@ def sort(
         existing: The study.
         records: Trials to choose from.
         by: Name of an objective, of another score, or of a param. An objective is sorted with the
-            best first, all others with the smallest first. None for the first objective.
+            best first, all others with the smallest first: numbers, then texts, then NaN and None.
+            The argument None is the first objective.
 
     Raises:
         SettingsError: No trial has such a score or param.
@@ -101,7 +103,7 @@ def sort(
     ended = [
         (record, {**record.params, **record.scores}) for record in records if record.state.has_ended
     ]
-    known: list[tuple[Any, TrialRecord]]
+    known: list[tuple[Value, TrialRecord]]
     known = [(values[name], record) for record, values in ended if name in values]
     if not known and by is not None:
         names = sorted({name for _, values in ended for name in values})
@@ -110,12 +112,17 @@ def sort(
         )
     if name in objectives:  # Only a completed trial has a final score.
         known = [(value, record) for value, record in known if record.state is TrialState.COMPLETED]
-    is_number = all(isinstance(value, int | float) for value, _ in known)
-    known.sort(
-        key=lambda pair: pair[0] if is_number else str(pair[0]),
-        reverse=name in objectives and objectives[name].direction == "maximize",
-    )
-    return [record for _, record in known]
+    is_maximized = name in objectives and objectives[name].direction == "maximize"
+    return [record for _, record in sorted(known, key=lambda pair: _rank(pair[0], is_maximized))]
+
+
+def _rank(value: Value, is_maximized: bool) -> tuple[int, float, str]:
+    """Return the key by which values are sorted: numbers first, then texts, then NaN and None."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return 2, 0.0, ""
+    if isinstance(value, int | float):
+        return 0, -value if is_maximized else value, ""
+    return 1, 0.0, str(value)
 
 
 def _progress(record: TrialRecord, *, is_here: bool) -> Progress:

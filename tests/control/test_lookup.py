@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from opened_studies import asked, opened_in
-from studies import mlflow_runs, note_in, small_settings
+from studies import mlflow_runs, note_in, small_settings, trial_record
 
 from sweeper.cli import main
 from sweeper.control.lookup import find_studies
+from sweeper.control.status import sort
 from sweeper.study.study import Study
 from sweeper.study_folder.heartbeat import ALIVE_S
 from sweeper.testing import write_notebook
@@ -214,3 +217,17 @@ def test_status_sorts_trials_by_a_score_or_a_param_and_shows_the_best_n(
         "--sort los: no trial has such a score or param; did you mean 'loss'?"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([0.3, math.nan, 0.1, 0.2], [2, 3, 0, 1]), ([None, 128, 2, "auto", 16], [2, 4, 1, 3, 0])],
+)
+def test_trials_are_sorted_by_numbers_then_texts_then_nan_and_null(
+    values: list[Any], expected: list[int]
+) -> None:
+    existing: Any = SimpleNamespace(settings=small_settings("sorted"))
+    by_param = [trial_record(n, params={"y": value}) for n, value in enumerate(values)]
+    by_score = [trial_record(n, scores={"y": value}) for n, value in enumerate(values)]
+    for records in (by_param, by_score):
+        assert [record.number for record in sort(existing, records, by="y")] == expected
