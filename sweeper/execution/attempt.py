@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -167,6 +168,7 @@ class Attempt:
             judge(self.file, result, self.running, self._settings, was_short=was_short),
             kernel=kernel,
             environment=self._site.environment,
+            ended_at_s=round(time.time(), 3),
             notices=self._notices(),
             values_at_end=result.answer.values,
         )

@@ -78,6 +78,10 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
         has_notebook: Whether the trial's executed notebook has been rendered.
     """
     known = {name: fact for name, fact in trial_json(record).items() if fact is not None}
+    if record.state.has_ended:
+        # The duration leaves out waits, in which a trial may have been frozen for hours.
+        ended_at_s = record.ended_at_s or record.started_at_s + record.duration_s
+        known["ended_at_s"] = round(ended_at_s, 3)
     return {
         **known,
         "params": _plain(record.params),

@@ -324,6 +324,7 @@ class TrialEnd:
         reason: Why the trial did not complete. None if it did.
         message: Why the trial did not complete, for people.
         duration_s: Running time in seconds, without waits.
+        ended_at_s: Time at which the kernel ended, in seconds since 1970. 0.0 if it is unknown.
         gpu: How the trial used its GPUs. None if it is unknown.
         is_infeasible: Whether the trial ran out of memory although no other trial ran. Then no
             trial with its params fits into memory.
@@ -337,6 +338,7 @@ class TrialEnd:
     reason: Reason | None = None
     message: str = ""
     duration_s: float = 0.0
+    ended_at_s: float = 0.0
     gpu: GpuUse | None = None
     is_infeasible: bool = False
     notices: Mapping[Notice, tuple[str, ...]] = field(default_factory=dict)

@@ -144,6 +144,7 @@ def test_frozen_trials_whose_kernels_die_are_run_again_in_slots(
     assert result.best[0].params == {"x": 0.7}
     assert {record.run_id for record in result.records if record.attempt == 2} >= died
     assert min(record.duration_s for record in result.records) > 0
+    assert all(record.ended_at_s > record.started_at_s for record in result.records)
     assert min(shown_s) >= 0
     assert max(writes.values()) < 20
     assert max(len(run_ids - pruned) for run_ids in awake) <= 2

@@ -64,7 +64,8 @@ def records(file: Path) -> list[dict[str, Any]]:
     Times are rounded in notebooks, and begin with the kernel.
     """
     study = Study.load(Address.of_file(file), "p")
-    return [{**asdict(it), "started_at_s": 0, "duration_s": 0} for it in study.records()]
+    times = dict.fromkeys(["started_at_s", "duration_s", "ended_at_s"], 0)
+    return [{**asdict(it), **times} for it in study.records()]
 
 
 def proposed(file: Path, settings: Settings) -> tuple[int, Any, int]:

@@ -58,6 +58,7 @@ FULL = TrialMetadata(
     started_at=datetime(2026, 1, 1, tzinfo=UTC),
     frozen_at=datetime(2026, 1, 2, tzinfo=UTC),
     duration_s=1.5,
+    ended_at_s=1e9,
     waits_for="its turn",
     pid=7,
     reason=Reason.CELL_ERROR,

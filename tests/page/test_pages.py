@@ -99,6 +99,18 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
     assert second["message"] == "oh"
 
 
+def test_a_trial_ends_when_its_kernel_has_ended_however_long_it_was_frozen(tmp_path: Path) -> None:
+    times: dict[str, Any] = {"started_at_s": 100.0, "duration_s": 50.0}
+    records = [
+        record(0, tmp_path, **times, ended_at_s=4000.0),
+        record(1, tmp_path, **times),
+        record(2, tmp_path, started_at_s=100.0, state=TrialState.FROZEN),
+    ]
+    write(tmp_path, *records, is_running=True)
+    ends = [trial.get("ended_at_s") for trial in data(tmp_path, "study")["all"]]
+    assert ends == [4000.0, 150.0, None]
+
+
 def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1), (1, 0.2), (1, 0.3)])
     write(tmp_path, record(0, tmp_path))

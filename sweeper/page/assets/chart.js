@@ -225,6 +225,7 @@
   };
 
   sweeper.hasGoal = (trial) => trial.state === "completed" && numbers.isNumber(trial.scores[state.goal]);
+  sweeper.end_s = (trial) => trial.ended_at_s ?? sweeper.data.written_at_s;
 
   /* Return the completed trials that a chart of points shows: all, or an even sample of very many. */
   sweeper.sampled = (trials) => {

@@ -17,17 +17,15 @@
     return { name: `${name} [${unit}]`, of: (t) => of_s(t) / Number(size) };
   }
 
-  const end_s = (t) => t.started_at_s + (t.duration_s || 0);
-
   function clock(trials) {
     const first_s = sweeper.data.all.reduce((first, t) => Math.min(first, t.started_at_s || first), Infinity);
-    return timeAxis("time since the first trial began", trials, (t) => end_s(t) - first_s);
+    return timeAxis("time since the first trial began", trials, (t) => sweeper.end_s(t) - first_s);
   }
 
   function computing(trials) {
     let sum_s = 0;
     const spent_s = new Map();
-    for (const trial of [...sweeper.data.all].sort((a, b) => end_s(a) - end_s(b))) {
+    for (const trial of [...sweeper.data.all].sort((a, b) => sweeper.end_s(a) - sweeper.end_s(b))) {
       sum_s += trial.duration_s || 0;
       spent_s.set(trial, sum_s);
     }

@@ -7,17 +7,14 @@
 
   const STATES = {
     completed: "#2a9d6f", pruned: "#8d99a6", failed: "#d1495b", stopped: "#c9a227", running: "#3b82c4",
+    frozen: "#7fb2dd",
   };
 
   /* Assign each trial to the first free lane, so that trials that ran at the same time differ. */
   function arranged() {
-    const now_s = sweeper.data.written_at_s;
     const ran = sweeper.data.all
       .filter((t) => t.started_at_s > 0)
-      .map((t) => {
-        const length_s = t.state === "running" ? Math.max(0, now_s - t.started_at_s) : t.duration_s;
-        return { trial: t, from: t.started_at_s, to: t.started_at_s + length_s, lane: 0 };
-      })
+      .map((t) => ({ trial: t, from: t.started_at_s, to: Math.max(t.started_at_s, sweeper.end_s(t)), lane: 0 }))
       .sort((a, b) => a.from - b.from);
     const ends = [];
     for (const item of ran) {
