@@ -328,10 +328,11 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
             shown, notes = shown[:room], [f"… and {len(left)} more", *notes]
     grid = Table(box=None, pad_edge=False, header_style="dim")
     columns = _columns(shown, snapshot, width) if shown else []
-    for name, _ in columns:
-        grid.add_column(name, no_wrap=True, justify="left" if name == "trial" else "right")
+    # Rich would read markup and emojis in plain texts, such as `[cls]` or `:smile:`.
+    for n, (name, _) in enumerate(columns):
+        grid.add_column(Text(name), no_wrap=True, justify="right" if n else "left")
     for row in zip(*(texts for _, texts in columns), strict=True):
-        grid.add_row(*row)
+        grid.add_row(*map(Text, row))
     above = [line(_head(snapshot), "bold")]
     below = [*map(line, notes), *(line(text, "green") for text in best)]
     now_s = time.monotonic()
@@ -358,7 +359,8 @@ def _columns(
 ) -> list[tuple[str, list[str]]]:
     """Return the columns of the table, as names and texts: trials, params that fit, and facts."""
     facts = [_facts(trial, snapshot) for trial in shown]
-    columns = [(name, [of_trial[name] for of_trial in facts]) for name in facts[0]]
+    # All trials have the same facts. A score may have the name of another column, such as `time`.
+    columns = [(same[0][0], [text for _, text in same]) for same in zip(*facts, strict=True)]
     if width > _NARROW:
         columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), texts) for name, texts in columns]
     of_trials, *others = columns
@@ -405,17 +407,18 @@ def _head(snapshot: Snapshot) -> str:
     return f"{snapshot.study} · {of}{left}{counts}"
 
 
-def _facts(trial: Progress, snapshot: Snapshot) -> dict[str, str]:
+def _facts(trial: Progress, snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Return the names and texts of the columns of a trial's row, without those of its params."""
     again = "" if trial.attempt == 1 else f" ({trial.attempt})"
     metric = snapshot.objectives[0] if snapshot.objectives else "score"
     value = trial.metrics.get(metric)
-    facts = {
-        "trial": trial.run_id + again,
-        _cut(metric, _WIDEST): "" if value is None else f"{value:.4g}",
-        "step": "" if trial.step is None else str(trial.step),
-        "cell": f"{trial.cell}/{trial.cells}" if trial.cells else "start",
-        "time": duration(trial.elapsed_s),
-        "memory": "" if trial.memory_bytes is None else size(trial.memory_bytes),
-    }
     is_elsewhere = any(running.host for running in snapshot.running)
-    return facts | ({"host": trial.host} if is_elsewhere else {})
+    return [
+        ("trial", trial.run_id + again),
+        (_cut(metric, _WIDEST), "" if value is None else f"{value:.4g}"),
+        ("step", "" if trial.step is None else str(trial.step)),
+        ("cell", f"{trial.cell}/{trial.cells}" if trial.cells else "start"),
+        ("time", duration(trial.elapsed_s)),
+        ("memory", "" if trial.memory_bytes is None else size(trial.memory_bytes)),
+        *([("host", trial.host)] if is_elsewhere else []),
+    ]

@@ -86,6 +86,25 @@ def test_the_live_table_leaves_out_unknown_values(monkeypatch: pytest.MonkeyPatc
     assert lines[2].split()[-2:] == ["start", "0.2s"]
 
 
+def test_the_live_table_shows_values_and_names_as_they_are_and_not_as_markup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = {"stop": "[/INST]", "pool": "[cls]", "mood": ":smile:", "cfg[lr]": 0.5}
+    _, header, row = drawn(snapshot(progress(params=params)), monkeypatch)
+    assert header.split()[1:5] == [*params]
+    assert row.split()[1:5] == ["[/INST]", "[cls]", ":smile:", "0.5"]
+
+
+@pytest.mark.parametrize("name", ["trial", "time", "step", "cell", "memory"])
+def test_an_objective_with_the_name_of_a_column_has_a_column_of_its_own(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = progress(params={}, metrics={name: 0.25})
+    _, header, row = drawn(snapshot(running, objectives=[name]), monkeypatch)
+    assert header.split() == ["trial", name, "step", "cell", "time", "memory"]
+    assert row.split() == ["0007", "0.25", "12", "4/9", "1m15s", "512", "MB"]
+
+
 def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
 
