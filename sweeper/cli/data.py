@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from ..errors import NotebookError, SettingsError
@@ -25,7 +26,7 @@ def data(options: argparse.Namespace) -> int:
             "it is pushed to, as in data: {path: ./data, from: s3://bucket/datasets}"
         )
     beside = Path(options.input or options.parameters)
-    if not beside.is_file():
+    if not os.path.isfile(beside):
         raise NotebookError(f"{beside}: there is no such notebook")
     dataset = Dataset(settings.data, folder=beside.absolute().parent)
     place = display_path(dataset.place())

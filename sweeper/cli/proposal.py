@@ -66,7 +66,7 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
             if value:
                 raise SettingsError(f"{option} {_ONLY}")
         return True
-    if file.exists():
+    if os.path.exists(file):  # `Path.exists` raises an error in a folder that nobody may enter.
         if options.score:
             raise SettingsError(f"--score: {file} states the score; edit it, or move it away")
         if not options.dry_run:

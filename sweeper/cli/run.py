@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 import time
@@ -108,7 +109,7 @@ def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
     from ..drafting.observed_run import OBSERVED_NAME
 
     file = StudyPaths.parse(options.output, study=settings.name).folder / OBSERVED_NAME
-    if not options.proposes or not file.exists():
+    if not options.proposes or not os.path.exists(file):
         return None
     from ..drafting.adopting import adopted
 

@@ -56,6 +56,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["frobnicate"], "'frobnicate'", "run, init, "),
         (["resume"], "'resume'", "the command that began a study"),
         (["my.ipynb"], "my.ipynb", "no such notebook"),
+        (["x" * 300 + ".ipynb"], "x.ipynb", "cannot be read"),
         (["best", "out/my"], "'best'", "status"),
         (["-o", "x"], "-i/--input, -p/--parameters", "notebook_hpo.py -i my.ipynb"),
         (["diff"], "[STUDY_OR_FOLDER] RUN_ID RUN_ID", "notebook_hpo.py diff"),
