@@ -84,6 +84,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         words.insert(0, "run")
     parser, commands = make_parsers()
     parsed, rest = parser.parse_known_args(words)
+    if "targets" in parsed:
+        # argparse gives `targets` only the words before the first option.
+        (like,) = (how for (name, *_), how in COMMANDS[words[0]].arguments if name == "targets")
+        convert = like.get("type", str)
+        parsed.targets += [convert(word) for word in rest if not word.startswith("-")]
+        rest = [word for word in rest if word.startswith("-")]
     if rest:
         flag = rest[0].partition("=")[0]
         if not flag.startswith("-"):

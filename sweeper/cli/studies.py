@@ -74,7 +74,7 @@ def enqueue(options: argparse.Namespace) -> int:
     from ..settings.flags import read_value
 
     console = ConsoleOutput.of(options)
-    existing, targets = _targeted(options, lambda word: "=" in word)
+    existing, targets = _targeted(options, _is_param)
     stated = dict(read_value(text, flag="") for text in targets)
     run_id, params = steering.enqueue(existing, stated, like=options.like)
     line = f"{existing.study.name}: queued {run_id} ({params_line(params)})"
@@ -247,6 +247,10 @@ def rebuild(options: argparse.Namespace) -> int:
 
 def _is_run_id(target: str) -> bool:
     return _RUN_ID.fullmatch(target) is not None and not os.path.exists(target)
+
+
+def _is_param(target: str) -> bool:
+    return "=" in target and not os.path.exists(target)
 
 
 def _when(existing: ExistingStudy) -> str:

@@ -215,6 +215,16 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
 
 
+def test_words_after_an_option_belong_to_those_before_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in ("replay out/s -j 4 7 0012", "diff out/s --json 7 12", "stop --json out/s 7 12"):
+        assert parse(command.split()).targets == ["out/s", "0007", "0012"]
+    options = parse("enqueue out/s lr=1 --like 3 width=8".split())
+    assert (options.targets, options.like) == (["out/s", "lr=1", "width=8"], "0003")
+    assert "--jsn" in refused(["diff", "out/s", "--jsn", "7", "12"], capsys)
+
+
 def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

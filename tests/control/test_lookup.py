@@ -158,6 +158,16 @@ def test_a_study_is_found_by_its_name_although_another_folder_has_that_name(
     assert "study killed: 1 stopped" in capsys.readouterr().out
 
 
+def test_the_folder_of_a_study_may_have_an_equals_sign(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = StudyPaths.parse(f"{tmp_path}/lr=1/{{run_id}}.ipynb", study="queued")
+    settings = small_settings("queued")
+    opened_in(paths, settings, settings=settings.as_mapping).close()
+    assert main(["enqueue", str(paths.folder), "x=0.5"]) == 0
+    assert "queued: queued 0000 (x=0.5)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", ["status", "stop", "diff", "replay", "export", "rebuild"])
 def test_a_name_that_no_folder_can_have_is_refused_in_one_message(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], command: str
