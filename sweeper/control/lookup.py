@@ -292,7 +292,9 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
             # before they are.
             opened.note_facts(tracking_is_behind=True)
             _correct_trials(opened)
-        if study.facts.tracking_is_behind:
+        file = existing.tracking.file
+        # A store in a file that this machine lacks would be made, and has no runs to correct.
+        if study.facts.tracking_is_behind and (file is None or os.path.exists(file)):
             try:
                 _correct_runs(existing)
             except TrackingError as error:

@@ -150,8 +150,12 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
     """Prevent sweeps of a study from starting during the block.
 
     Yields:
-        Whether this was possible. False if a sweep is alive or the folder cannot be written.
+        Whether this was possible. False if a sweep is alive or the folder cannot be written. True
+        if the folder does not exist on this machine.
     """
+    if not os.path.isdir(paths.folder):  # The lock would make the folder.
+        yield True
+        return
     lock = FileLock(paths.lock, mode=PRIVATE)
     try:
         lock.acquire(timeout=0)

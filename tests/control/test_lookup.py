@@ -193,6 +193,21 @@ def test_a_study_is_found_three_folders_deeper_but_not_in_an_environment(
     assert "up to 3 folders deeper" in capsys.readouterr().err
 
 
+def test_a_look_at_a_study_whose_folder_is_elsewhere_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = StudyPaths.parse(f"{tmp_path}/gone/{{run_id}}.ipynb", study="afar")
+    storage, settings = f"sqlite:///{tmp_path}/all.db", small_settings("afar")
+    study = Study.open(storage, settings)
+    tracking = f"sqlite:///{paths.tracking}"
+    study.note_facts(template=paths.template, tracking_uri=tracking, tracking_is_behind=True)
+    asked(study, settings, paths)
+    study.close()
+    assert main(["status", "afar", "--storage", storage]) == 0
+    assert "study afar: 1 stopped" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["all.db"]
+
+
 def test_the_missing_password_of_mlflow_is_that_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

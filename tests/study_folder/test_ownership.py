@@ -79,6 +79,14 @@ def test_on_the_same_machine_only_the_lock_shows_whether_a_sweep_is_alive(
         assert is_held(paths)
 
 
+def test_looking_at_a_study_whose_folder_is_elsewhere_makes_no_folder(paths: StudyPaths) -> None:
+    gone = replace(paths, study="gone")
+    with while_unswept(gone) as is_unswept:
+        assert is_unswept
+    assert not is_held(gone)
+    assert not gone.folder.exists()
+
+
 def test_a_sweep_elsewhere_is_recognized_even_if_the_clocks_of_machines_differ(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
