@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import StudyError
+from ..errors import OutputError, StudyError
 from ..notebooks.metadata import TrialMetadata, read_metadata
 from ..settings.addresses import Address
 from ..study.access import damage_of
@@ -57,7 +57,8 @@ def rebuild(folder: Path) -> list[Rebuilt]:
         The studies whose databases were rebuilt.
 
     Raises:
-        StudyError: A study is being swept, no database is damaged, or one cannot be rebuilt.
+        StudyError: No database is damaged, one cannot be rebuilt, or a sweep uses it.
+        OutputError: A folder cannot be written.
     """
     own = facts_beside(folder / STORAGE_NAME)
     below = sorted(folder.glob(f"*/{own.name}")) if os.path.isdir(folder) else []
@@ -86,6 +87,7 @@ def _rebuilt(file: Path) -> Rebuilt | None:
 
     Raises:
         StudyError: The study was moved, is being swept, or cannot be rebuilt.
+        OutputError: Its folder cannot be written.
     """
     if (move := move_of(file.absolute())) is not None:
         follow_unswept(move)
@@ -96,16 +98,22 @@ def _rebuilt(file: Path) -> Rebuilt | None:
             f"{display_path(file)}: the study's folder was moved from {paths.folder} without its "
             "executed notebooks; move them, too"
         )
+    folder, storage = display_path(paths.folder), paths.storage
     with while_unswept(paths) as is_unswept:
+        is_sound = why_lost(storage) is None and damage_of(storage) is None
+        # The sweep of a sound database stores the ends of its trials itself.
+        if is_sound and (not is_unswept or _has_all_ends(name, facts, paths)):
+            return None
+        if not os.access(paths.folder, os.W_OK):
+            raise OutputError(
+                f"{folder}: cannot be written, so the study {name!r} cannot be rebuilt in it; run "
+                "this command as the user of the folder, or copy the outputs elsewhere"
+            )
         if not is_unswept:
             raise StudyError(
-                f"the study {name!r} in {display_path(paths.folder)} is being swept by "
-                f"{owner_of(paths)}; wait for it or stop it"
+                f"the study {name!r} in {folder} is being swept by {owner_of(paths)}; wait for it "
+                "or stop it"
             )
-        storage = paths.storage
-        is_sound = why_lost(storage) is None and damage_of(storage) is None
-        if is_sound and _has_all_ends(name, facts, paths):
-            return None
         return _made(name, facts, paths)
 
 
