@@ -225,22 +225,26 @@ def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
         above: The first folder.
         levels: How many folders deeper a study's folder may be.
     """
+    storage = above / STORAGE_NAME
+    is_study = os.path.lexists(facts_beside(storage))
+    if is_study or os.path.lexists(storage):
+        yield above
+    # Folders are listed only if those in them are looked at: some have a million files.
+    if is_study or not levels or any(os.path.lexists(above / name) for name in _ENVIRONMENTS):
+        return
     try:
         with os.scandir(above) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            # `entry.is_dir()` raises an error if the user may not follow a link.
+            folders = [
+                entry.name
+                for entry in found
+                if (os.path.isdir(entry) if entry.is_symlink() else entry.is_dir())
+            ]
     except OSError:
         return
-    names = {entry.name for entry in entries}
-    is_study = facts_beside(above / STORAGE_NAME).name in names
-    if is_study or STORAGE_NAME in names:
-        yield above
-    if is_study or not levels or not _ENVIRONMENTS.isdisjoint(names):
-        return
-    for entry in entries:
-        # `entry.is_dir()` raises an error if the user may not follow a link.
-        is_folder = os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()
-        if is_folder and not entry.name.startswith(".") and entry.name not in _NO_STUDIES:
-            yield from _folders(above / entry.name, levels - 1)
+    for name in sorted(folders):
+        if not name.startswith(".") and name not in _NO_STUDIES:
+            yield from _folders(above / name, levels - 1)
 
 
 def _refuse_lost(file: Path) -> None:

@@ -18,6 +18,7 @@ from studies import mlflow_runs, note_in, small_settings, trial_record
 from sweeper.cli import main
 from sweeper.control.lookup import find_studies
 from sweeper.control.status import sort
+from sweeper.errors import StudyError
 from sweeper.study.study import Study
 from sweeper.study_folder.heartbeat import ALIVE_S
 from sweeper.testing import write_notebook
@@ -191,6 +192,22 @@ def test_a_study_is_found_three_folders_deeper_but_not_in_an_environment(
     Path("results/pyvenv.cfg").touch()
     assert main(["status"]) == 2
     assert "up to 3 folders deeper" in capsys.readouterr().err
+
+
+def test_the_deepest_folders_that_may_have_a_study_are_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data/train/cats").mkdir(parents=True)
+    list_folder, listed = os.scandir, []
+
+    def scandir(folder: Path) -> Any:
+        listed.append(folder)
+        return list_folder(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(StudyError, match="there is no study in"):
+        find_studies(str(tmp_path), storage=None)
+    assert listed == [tmp_path, tmp_path / "data", tmp_path / "data/train"]
 
 
 def test_a_look_at_a_study_whose_folder_is_elsewhere_leaves_no_file(
