@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from ..errors import BrokenError, FailedRunError, SweepError, shortened
-from .codes import INTERRUPTED, NOTHING_COMPLETED, OK, WRONG_USE
+from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, WRONG_USE
 from .parser import parse
 from .run import run
 from .streams import unbreakable
@@ -69,6 +69,8 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         return command, INTERRUPTED
     except SystemExit as end:
         # argparse raises SystemExit after the help or the version. Signal handlers raise it, too.
+        for signal in (name for name, exit_code in OF_SIGNALS.items() if exit_code == end.code):
+            _print_error(f"stopped by {signal}")
         return command, end.code if isinstance(end.code, int) else OK
 
 

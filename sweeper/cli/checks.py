@@ -8,6 +8,7 @@ from dataclasses import asdict
 from .codes import FOUND_FAULTS, OK
 from .console_output import ConsoleOutput
 from .run_options import RunOptions
+from .signals import end_command, handled
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -19,11 +20,12 @@ def check(arguments: argparse.Namespace) -> int:
     if settings.cluster is not None:
         console.progress(f"this machine is checked, not the cluster {settings.cluster.place}")
         settings = settings.model_copy(update={"cluster": None})
-    plan = options.sweep(settings, options.input, allow_changes=True).plan
     findings = []
-    for finding in run_checks(plan, dry_run=arguments.dry_run, on_run=console.progress):
-        console.line(finding.line())
-        findings.append(asdict(finding))
+    with handled(end_command):
+        plan = options.sweep(settings, options.input, allow_changes=True).plan
+        for finding in run_checks(plan, dry_run=arguments.dry_run, on_run=console.progress):
+            console.line(finding.line())
+            findings.append(asdict(finding))
     forecast = [finding.pop("forecast") for finding in findings][-1]
     faults = sum(finding["holds"] is False for finding in findings)
     if faults:

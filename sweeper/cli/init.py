@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .codes import OK
+from .signals import end_command, handled
 
 if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
@@ -34,7 +35,7 @@ def _drafted_from_a_run(notebook: ResearchNotebook, options: argparse.Namespace)
     from ..sweep import Sweep
 
     print(f"running {notebook.display_name} once as it is", file=sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="init-") as folder:
+    with handled(end_command), tempfile.TemporaryDirectory(prefix="init-") as folder:
         output = f"{folder}/{{run_id}}.ipynb"
         sweep_of = partial(Sweep.from_settings, output=output, kernel=options.kernel)
         return observe(notebook, sweep_of).drafted(notebook)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
@@ -19,20 +18,19 @@ from .console_output import ConsoleOutput
 from .event_log import EventLog
 from .proposal import propose
 from .run_options import RunOptions
+from .signals import end_command, handled
 
 if TYPE_CHECKING:
     from ..settings import Settings
     from ..sweep import Sweep
     from ..sweep.planning.plan import Adopt
 
-_Handler = Callable[[int, FrameType | None], None]
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Sweep a notebook. Return the exit code."""
     options = RunOptions.of(arguments)
     with (
-        _handled(_end),
+        handled(end_command),
         closing(ConsoleOutput.of(arguments)) as console,
         nullcontext() if options.events is None else closing(EventLog(options.events)) as events,
     ):
@@ -43,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def ablate(options: argparse.Namespace) -> int:
     """Run the best trial of a study again, with one param at a time at the notebook's value."""
-    with _handled(_end), closing(ConsoleOutput.of(options)) as console:
+    with handled(end_command), closing(ConsoleOutput.of(options)) as console:
         console.begin("preparing the ablation: the study and the MLflow store")
         from ..control.ablating import ablation
         from ..control.lookup import find_study
@@ -156,43 +154,5 @@ def _signals(sweep: Sweep) -> Iterator[list[int]]:
         else:
             sweep.stop(name, now=True)
 
-    with _handled(terminate, interrupt):
+    with handled(terminate, interrupt):
         yield received
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    """End the command while the sweep is being built.
-
-    This also ends a cluster that the command has started.
-    """
-    raise SystemExit(OF_SIGNALS[signal.Signals(number).name])
-
-
-@contextmanager
-def _handled(terminate: _Handler, interrupt: _Handler | None = None) -> Iterator[None]:
-    """Handle signals while the block runs. This works only in the main thread.
-
-    A signal that is ignored stays ignored: `nohup` and a shell's `&` let a sweep outlive the
-    terminal.
-
-    Args:
-        terminate: Called for SIGTERM and SIGHUP.
-        interrupt: Called for Ctrl-C. None for Python's own KeyboardInterrupt.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = [getattr(signal, name) for name in OF_SIGNALS if hasattr(signal, name)]
-    handlers = dict.fromkeys(numbers, terminate)
-    if interrupt is not None:
-        handlers[signal.SIGINT] = interrupt
-    before = {
-        number: signal.signal(number, handler)
-        for number, handler in handlers.items()
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)

@@ -15,6 +15,7 @@ from ..errors import SettingsError
 from ..trials import display_path, params_line
 from .codes import DIFFERENT, OK
 from .console_output import ConsoleOutput
+from .signals import end_command, handled
 
 if TYPE_CHECKING:
     from ..control.lookup import ExistingStudy
@@ -124,9 +125,10 @@ def replay(options: argparse.Namespace) -> int:
         for line in verdict.lines():
             console.line(line)
 
-    verdicts = replaying.replay(
-        existing, targets, jobs=options.jobs or 1, here=options.here, on_verdict=announce
-    )
+    with handled(end_command):
+        verdicts = replaying.replay(
+            existing, targets, jobs=options.jobs or 1, here=options.here, on_verdict=announce
+        )
     if len(verdicts) > 1:
         counts = Counter(verdict.state for verdict in verdicts)
         parts = ", ".join(

@@ -21,9 +21,7 @@ _POLL_INTERVAL_S = 0.2
 _PATIENCE_S = 60.0
 
 
-def stop(
-    existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool
-) -> ExistingStudy:
+def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool) -> ExistingStudy:
     """Ask a study's sweep to stop trials, or to end, and wait until it has done so.
 
     While the sweep confirms the study's best trials, the trials are those of the confirming study.

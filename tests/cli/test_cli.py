@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -349,6 +350,23 @@ def test_options_of_a_proposal_are_refused_if_there_is_a_parameters_file(
     folder: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
 ) -> None:
     assert option[0] in refused(["-i", "n.ipynb", "-o", "{run_id}", "-p", "p.yml", *option], capsys)
+
+
+@pytest.mark.slow  # it imports what a sweep imports
+def test_sigterm_ends_a_run_of_a_notebook_without_a_sweep_and_removes_its_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = []
+
+    def observe(_: object, sweep_of: Any) -> None:
+        outputs.append(Path(sweep_of.keywords["output"]).parent)
+        assert outputs[0].is_dir()
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("sweeper.drafting.observed_run.observe", observe)
+    assert main(["init", "-i", "n.ipynb", "--run"]) == 143
+    assert "stopped by SIGTERM" in capsys.readouterr().err
+    assert not outputs[0].exists()
 
 
 def test_the_path_of_the_interpreter_is_absolute(
