@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,7 +136,7 @@ def find_studies(
 ) -> list[ExistingStudy]:
     """Return all studies that have a name or that are in a folder.
 
-    If some of the studies in folders cannot be read, warnings are logged for them.
+    If some of the studies cannot be read, warnings are logged for them.
 
     Args:
         wanted: Name of a study, its folder, or a folder above it. None for the working folder.
@@ -147,34 +147,23 @@ def find_studies(
     Raises:
         StudyError: No study was found, or none that can be read.
     """
-    studies: list[ExistingStudy] = []
-    unusable: list[StudyError] = []
     if storage is not None:
         url = Address.of(storage)
         if url.file is not None and not is_storage(url.file):
             raise StudyError(f"{url}: there is no study in {display_path(url.file)}")
-        found = Study.all_in(url)
-        names = [study.name for study in found]
-        if wanted is not None and wanted not in names:
-            known = ", ".join(names) or "none"
-            raise StudyError(f"{url}: there is no study {wanted!r}; known: {known}")
-        found = [study for study in found if wanted in (None, study.name)]
-        studies += _located(found, url, tracking_uri)
+        known = {study.name: study for study in Study.all_in(url)}
+        if wanted is not None and wanted not in known:
+            names = ", ".join(known) or "none"
+            raise StudyError(f"{url}: there is no study {wanted!r}; known: {names}")
+        chosen = known.values() if wanted is None else [known[wanted]]
+        found = [*_located(chosen, url, tracking_uri)]
     else:
-        folders = [*_folders(Path(wanted or ""))]
-        if not folders and os.path.basename(wanted or ".") == wanted:
-            folders = [folder for folder in _folders(Path()) if folder.name == wanted]
-        for outputs in {folder.absolute().parent for folder in folders}:
-            _follow_moves(outputs)
-        for folder in folders:
-            file = folder.absolute() / STORAGE_NAME
-            try:
-                _refuse_lost(file)
-                if os.path.isfile(file) and is_storage(file):
-                    url = Address.of_file(file)
-                    studies += _located(Study.all_in(url), url, tracking_uri)
-            except StudyError as error:
-                unusable.append(error)
+        found = _in_folders([*_folders(Path(wanted or ""))], tracking_uri)
+        if not found and os.path.basename(wanted or ".") == wanted:
+            named = [folder for folder in _folders(Path()) if folder.name == wanted]
+            found = _in_folders(named, tracking_uri)
+    studies = [study for study in found if isinstance(study, ExistingStudy)]
+    unusable = [error for error in found if isinstance(error, StudyError)]
     if unusable and not studies:
         raise unusable[0]
     for error in unusable:  # One unusable study must not hide the others.
@@ -247,35 +236,47 @@ def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
             yield from _folders(above / name, levels - 1)
 
 
-def _refuse_lost(file: Path) -> None:
-    """Check that the storage of a study was not removed or replaced.
+def _in_folders(
+    folders: Sequence[Path], tracking_uri: str | None
+) -> list[ExistingStudy | StudyError]:
+    """Return the studies in folders, or why they cannot be read.
 
-    Args:
-        file: File of the storage, in the study's folder.
-
-    Raises:
-        LostFileError: The storage was removed or replaced.
+    A file that is not a storage, and that no sweep has written, is passed over.
     """
-    why = why_lost(file) if facts_beside(file).is_file() else None
-    if why is not None:
-        raise LostFileError(file, why)
+    for outputs in {folder.absolute().parent for folder in folders}:
+        _follow_moves(outputs)
+    found: list[ExistingStudy | StudyError] = []
+    for folder in folders:
+        file = folder.absolute() / STORAGE_NAME
+        url = Address.of_file(file)
+        why = why_lost(file) if facts_beside(file).is_file() else None
+        if why is not None:
+            found.append(LostFileError(file, why))
+        elif os.path.isfile(file) and is_storage(file):
+            try:
+                found += _located(Study.all_in(url), url, tracking_uri)
+            except StudyError as error:
+                found.append(error)
+    return found
 
 
 def _located(
     studies: Iterable[Study], url: Address, tracking_uri: str | None
-) -> Iterator[ExistingStudy]:
-    """Yield the studies of a storage, each with its paths and its MLflow store.
+) -> Iterator[ExistingStudy | StudyError]:
+    """Yield the studies of a storage with their paths and MLflow stores, or why this is impossible.
 
     A study without a template is left out. It was left by a sweep that was killed before its first
     trial.
-
-    Raises:
-        StudyError: The facts of a study are stored in an unknown form.
     """
     for study in studies:
-        if template := study.facts.template:
-            paths = StudyPaths.parse(template, study=study.name)
-            tracking = Address.of_tracking(tracking_uri or study.facts.tracking_uri)
+        try:
+            facts = study.facts
+        except StudyError as error:  # The study is of another version.
+            yield error
+            continue
+        if facts.template:
+            paths = StudyPaths.parse(facts.template, study=study.name)
+            tracking = Address.of_tracking(tracking_uri or facts.tracking_uri)
             yield ExistingStudy(study=study, storage_url=url, paths=paths, tracking=tracking)
 
 

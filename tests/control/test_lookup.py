@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import optuna
 import pytest
 from opened_studies import asked, opened_in
 from studies import mlflow_runs, note_in, small_settings, trial_record
@@ -19,6 +20,7 @@ from sweeper.cli import main
 from sweeper.control.lookup import find_studies
 from sweeper.control.status import sort
 from sweeper.errors import StudyError
+from sweeper.study.facts import ATTRIBUTE
 from sweeper.study.study import Study
 from sweeper.study_folder.heartbeat import ALIVE_S
 from sweeper.testing import write_notebook
@@ -149,6 +151,22 @@ def test_an_unusable_study_does_not_hide_others_and_is_named_in_a_warning(
         assert "out/other/study.db is damaged" in line
     assert main(["status", "out/other"]) == 2
     assert "out/other/study.db is damaged" in capsys.readouterr().err
+
+
+def test_a_study_of_another_version_does_not_hide_others_of_its_storage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = f"sqlite:///{tmp_path}/all.db"
+    for name in ("old", "new"):
+        study = Study.open(storage, small_settings(name))
+        study.note_facts(template=f"{tmp_path}/{{run_id}}.ipynb")
+        study.close()
+    optuna.load_study(study_name="old", storage=storage).set_user_attr(ATTRIBUTE, {"unknown": 1})
+    (found,) = find_studies(None, storage=storage)
+    assert found.study.name == "new"
+    assert "'old'" in caplog.text
+    with pytest.raises(StudyError, match="'old'"):
+        find_studies("old", storage=storage)
 
 
 def test_a_study_is_found_by_its_name_although_another_folder_has_that_name(
