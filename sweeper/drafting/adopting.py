@@ -73,6 +73,7 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
         duration_s=run.duration_s,
         environment=metadata.environment,
         notices=metadata.notices,
+        ended_at_s=metadata.ended_at_s,
         gpu=metadata.gpu,
         kernel=KernelUse(is_forked=False, reason="it was the observed run"),
     )
