@@ -114,7 +114,7 @@ def test_a_trial_that_confirms_is_stopped_by_the_name_of_its_search(
     sweep.study.tell(sweep.ask().number, COMPLETED)
     paths = sweep.paths.following("confirm")
     settings = small_settings(paths.study)
-    confirming = opened_in(paths, settings)
+    confirming = opened_in(paths, settings, confirms={"of": sweep.study.study_id})
     running = asked(confirming, settings, paths)
 
     def end(request: str) -> None:
