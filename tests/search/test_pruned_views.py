@@ -140,14 +140,16 @@ def test_the_gaussian_process_continues_after_a_pruned_trial_and_one_out_of_memo
     infeasible = TrialOutcome(
         state=State.FAILED, reason=Reason.OUT_OF_MEMORY, message="?", is_infeasible=True
     )
-    outcomes = [completed(0.1), completed(0.3), TrialOutcome(state=State.PRUNED), infeasible]
+    pruned = TrialOutcome(state=State.PRUNED)
     asked = []
     for number in range(9):
         record = opened.ask()
-        reported = (0.1, 0.3, 0.2, 0.2)[number % 4]
-        opened.study.note_report(record.number, 0, reported)
-        opened.study.tell(record.number, outcomes[number % 4])
-        asked.append(record.params["x"])
+        x = float(str(record.params["x"]))
+        score = x * (0.8 - x)
+        opened.study.note_report(record.number, 0, score)
+        ended = (completed(score), completed(score), pruned, infeasible)[number % 4]
+        opened.study.tell(record.number, ended)
+        asked.append(x)
     assert len({*asked}) == 9
 
 

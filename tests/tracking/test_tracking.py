@@ -382,7 +382,9 @@ def test_a_run_ends_although_its_notebook_cannot_be_rendered(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = opened(store, "unrendered")
-    record = completed(tmp_path, nbformat.v4.new_markdown_cell("![x](attachment:gone.png)"))
+    size = {"image/png": 3}  # It should be a mapping with the width.
+    picture = nbformat.v4.new_output("display_data", {"image/png": "iVBO"}, metadata=size)
+    record = completed(tmp_path, nbformat.v4.new_code_cell("show()", outputs=[picture]))
     assert wrote(tracker, record, replace(record, number=1))
     again = opened(store, "unrendered")
     assert again.has_end_of(record)
@@ -394,7 +396,7 @@ def test_a_run_ends_although_its_notebook_cannot_be_rendered(
     assert "/artifacts/0000.ipynb)" in note
     assert note.startswith("**completed** · `val` = 0.5")
     (warning,) = caplog.records
-    assert_says(warning.getMessage(), "trial 0000", "gone.png", ".ipynb")
+    assert_says(warning.getMessage(), "trial 0000", "has no attribute 'get'", ".ipynb")
 
 
 def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_next_sweep(
