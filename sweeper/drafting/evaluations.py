@@ -30,6 +30,8 @@ _PASSES = frozenset(
 )
 _ABSOLUTE = frozenset("abs absolute fabs square norm power pow".split())
 _LOGARITHMS = frozenset("log log2 log10 log1p".split())
+#: Functions of Python that are called as Keras' `compile`.
+_OTHER_COMPILE = frozenset(["compile", "re.compile", "regex.compile"])
 #: Attributes of fitted objects that are evaluations, in scikit-learn, SciPy and others.
 _NO_STATE = frozenset("best_score_ oob_score_ inertia_ loss_ best_loss_ cost fun loss".split())
 
@@ -301,10 +303,9 @@ class Evaluations:
                 return STATE if is_fitted else UNKNOWN
             case ast.Subscript(value=inner, slice=ast.Constant(value=str(key_text))):
                 words, found = words_of(key_text), self._of(inner, scope)
-                named, metric = _named(words), metric_of(words)
+                named = _named(words)
                 is_open = found.is_any or found.kind is Kind.UNKNOWN
-                is_metric = metric is not None and not metric.is_weak
-                if is_open and not is_metric and metric_of(words[-1:]) is None:
+                if is_open and (not named.is_evaluation or "time" in words):
                     # `fit_time` and `score_time` of `cross_validate` are no evaluations.
                     return UNKNOWN
                 return named if named.is_evaluation and found.kind is not Kind.STATE else found
@@ -441,6 +442,8 @@ class Evaluations:
 
     def _compiled(self, call: ast.Call, scope: ast.AST | None) -> list[Meaning]:
         """Return what a call of `compile` states: the loss, then each metric. Empty for others."""
+        if ast.unparse(call.func) in _OTHER_COMPILE:
+            return []
         given = dict(zip(("optimizer", "loss", "metrics"), call.args, strict=False))
         given |= {option.arg: option.value for option in call.keywords if option.arg}
         if "loss" not in given:
@@ -576,8 +579,11 @@ def _named(words: Sequence[str]) -> Meaning:
     found = Meaning(
         kind=Kind.EVALUATION, words=tuple(words), direction=metric.direction, is_named=True
     )
-    # scikit-learn's `neg_mean_squared_error` is an error with a changed sign.
-    return _turned(found) if "neg" in words and "neg" not in metric.name.split() else found
+    # scikit-learn's `neg_mean_squared_error` is an error with a changed sign. `recall_neg` and
+    # `neg_loss` are those of the negative class.
+    is_error = metric.direction == "minimize" and not metric.is_weak
+    is_turned = is_error and "neg" in words[:-1] and "neg" not in metric.name.split()
+    return _turned(found) if is_turned else found
 
 
 def _agree(first: Meaning, second: Meaning) -> bool:

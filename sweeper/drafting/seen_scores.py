@@ -262,9 +262,14 @@ class _Run:
         variables, printed = self.variables(), self._printed()
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
         found += self._bare({variable.value for variable in variables})
-        # A logged number costs nothing. Where a cell shows it, trials would compute it again.
-        logged = {score.value for score in found if score.is_logged}
-        found = [score for score in found if score.how != "shown" or score.value not in logged]
+        # A logged number costs nothing. Where a cell shows it, trials would compute it again. The
+        # same number of other data is another score.
+        logged = {(score.value, split_of(score.words)) for score in found if score.is_logged}
+        found = [
+            score
+            for score in found
+            if score.how != "shown" or (score.value, split_of(score.words)) not in logged
+        ]
         found = [score for score in map(self._with_meaning, found) if score is not None]
         found = [score for score in found if score.how == "reported" or self._is_trained(score)]
         by_name: dict[str, SeenScore] = {}
@@ -654,7 +659,8 @@ class _Run:
         is_weak = metric is None or metric.is_weak
         numbers = _NO_SCORE.difference(metric.name.split() if metric else ())
         is_number_only = is_weak and not is_minimized and bool(numbers & {*_singular(words)})
-        is_number_only &= not score.meaning.is_evaluation or score.meaning.is_any
+        is_unnamed = score.meaning.is_any and metric is None
+        is_number_only &= is_unnamed or not score.meaning.is_evaluation
         is_number_only |= bool(_SPREAD & {*words})
         if score.key == "pattern" and "per" not in words:
             # The number in `accuracy after epoch 5` is no accuracy.

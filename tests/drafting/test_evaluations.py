@@ -52,6 +52,17 @@ def evaluations(code: str) -> Evaluations:
         ("m.compile(loss='hinge', metrics=[AUC()])\nl, x = m.evaluate(X, y)", "maximize"),
         ("m.compile(loss='mse', metrics=['accuracy'])\nx, a = m.evaluate(X)", "minimize"),
         ("m.compile(loss='mse')\nx = m.evaluate(X, y)", "minimize"),
+        # `compile` of Python is another function.
+        (
+            "import re\np = re.compile('a', re.I)\nc = compile(s, 'f', 'exec')\n"
+            "m.compile(loss='mse', metrics=['auc'])\nx = m.evaluate(X, y)[1]",
+            "maximize",
+        ),
+        # The negative class is no changed sign.
+        ("r = m.evaluate(X)\nx = r['acc_neg']", "maximize"),
+        ("r = m.evaluate(X)\nx = r['neg_loss']", "minimize"),
+        ("r = m.evaluate(X)\nx = r['val_loss_epoch']", "minimize"),
+        ("x = trainer.callback_metrics['loss_total']", "minimize"),
         # An item of a tuple that a function returns, and an error with a changed sign.
         ("def f(m): return len(m), log_loss(y, m.p)\nr = f(m)\nx = r[1]", "minimize"),
         ("x = cross_validate(m, X, y)['test_neg_log_loss'].mean()", "maximize"),
@@ -152,6 +163,7 @@ def test_the_trace_of_a_matrix_is_an_evaluation_only_of_a_confusion_matrix() -> 
         "x, a = evaluate(model, loader)",
         "m.compile(loss='mse', metrics=['mae'])\nx, a = evaluate(model, loader)",
         "x = evaluate_model(model, loader)",
+        "p = re.compile('a', re.I)\nx = trainer.evaluate(ds)",
         "x = cross_validate(m, X, y)",
         "m.compile(loss='mse', metrics=['mae'])\nx = m.evaluate(X, y)",
         "m.compile(loss='mse', metrics=chosen)\nl, x = m.evaluate(X, y)",

@@ -650,6 +650,24 @@ def test_a_number_that_a_library_has_logged_is_not_computed_again(tmp_path: Path
     assert found[1].as_score().is_called and not found[0].as_score().is_called
 
 
+def test_a_number_that_a_cell_shows_is_another_score_than_a_logged_one_of_other_data(
+    tmp_path: Path,
+) -> None:
+    made = f"{EVALUATING.format([0.375, 1.0])}\nm.compile(loss='mse', metrics=['accuracy'])"
+    cells = [TRAINED, made, "m.evaluate('X_test')"]
+    found = seen(tmp_path, *cells, logged={"accuracy": [0.5, 1.0]})
+    assert sorted(score.how for score in found) == ["logged by a library", "shown"]
+
+
+def test_a_loss_that_evaluate_gives_is_a_score_whatever_else_is_in_its_name(tmp_path: Path) -> None:
+    evaluate = "def load(path): return abs(0.375), abs(0.75), abs(2.5)\nevaluate = eval('load')"
+    found = seen(tmp_path, TRAINED, evaluate, "total_loss, acc, total = evaluate(1)")
+    assert {score.name: score.direction for score in found} == {
+        "total_loss": "minimize",
+        "acc": "maximize",
+    }
+
+
 @pytest.mark.parametrize(
     ("last", "names"),
     [
