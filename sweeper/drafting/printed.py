@@ -15,9 +15,11 @@ from ..settings.sections import ScoreSource
 from .metrics import metric_of, words_of
 
 #: Group of a pattern for a number. A sweep reads the whole number, even if the group has matched
-#: only its beginning.
-_NUMBER = r"([-+]?(?:\.?\d[\d.eE+-]*|nan|inf))"
-_ANY_NUMBER = compile_pattern(rf"(?<![\w.,]){_NUMBER}(?![^\W\d_])")
+#: only its beginning, and it reads NaN and infinity in any spelling where digits would match.
+_NUMBER = r"([-+]?\.?\d[\d.eE+-]*)"
+_ANY_NUMBER = compile_pattern(
+    r"(?i)(?<![\w.,])([-+]?(?:\.?\d[\d.e+-]*|nan|inf(?:inity)?))(?![^\W\d_])"
+)
 _OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
 #: What may be between a label and its number: no letters, or also the type of a scalar, as in
 #: `np.float64(`.

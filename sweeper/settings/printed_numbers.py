@@ -34,6 +34,7 @@ _NUMBER = re.compile(
 #: Numbers without digits. A pattern that names one of them, as `loss=([\d.]+|nan)` does, is
 #: matched in the text as it is. Any other is matched in a text with digits in their places.
 _WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!-?\w)", re.IGNORECASE)
+_ESCAPE = re.compile(r"\\[A-Za-z]")
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
 #: number only if the pattern's group has matched all of it.
 _SPACED = re.compile(r"\s*\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
@@ -104,7 +105,7 @@ def read_numbers(pattern: regex.Pattern[str], text: str) -> Iterator[Reading]:
         TimeoutError: The pattern takes longer than its time limit.
     """
     digits = text
-    if not _WORD.search(pattern.pattern):
+    if not _WORD.search(_ESCAPE.sub(" ", pattern.pattern)):
         digits = _WORD.sub(lambda word: "0.0".ljust(len(word[0]), "0"), text)
     end = 0
     for match in find_all(pattern, digits):

@@ -86,6 +86,8 @@ def test_a_training_in_a_local_module_counts(
         ("\nMean error\n----------\n  1,234.5\n", "Mean error\n", None),
         ("Val loss: nan\n", "Val loss", [float("nan")]),
         ("Loss: inf\n", "Loss", [float("inf")]),
+        ("Loss: 0.5\nLoss: NaN\n", "Loss", [0.5, float("nan")]),
+        ("Loss: -Infinity\n", "Loss", [float("-inf")]),
         ("log-likelihood -12.5\n", "log-likelihood", [-12.5]),
         ("loss: tensor(0.25, grad_fn=<X>)\n", "loss", [0.25]),
         ("{'eval_loss': 0.5, 'eval_acc': 0.75}\n", "eval_acc", [0.75]),
@@ -107,6 +109,12 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         return
     assert list(map(repr, found[label].values)) == list(map(repr, values))
     assert list(map(repr, values_found(found[label].pattern, texts))) == list(map(repr, values))
+
+
+def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
+    (number,) = printed_numbers([Text(cell=1, stream="stdout", text="loss: 0.5\n")])
+    diverged = [Text(cell=1, stream="stdout", text="loss: 0.5\nloss: NaN\nloss: Infinity\n")]
+    assert [*map(repr, values_found(number.pattern, diverged))] == ["0.5", "nan", "inf"]
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,7 @@ def test_a_pattern_only_selects_the_position_of_a_number(
         (r"loss=tensor\(([\d.]+)", "loss=tensor(nan, device='cuda:0')", ["nan"]),
         (r"([\d.]+)", "0.5 nan inf", ["0.5", "nan", "inf"]),
         (r"nan: (\d+)", "nan: 3", ["3.0"]),
+        (r"\binf: ([\d.]+)", "inf: 3.5 ms", ["3.5"]),
         (r"loss=([\d.]+|nan)", "loss=nan loss=0.5", ["nan", "0.5"]),
         (r"loss=([\d.]+)", "loss=nano loss=info loss=n_inf", []),
         (r"loss.*?([\d.]+)", "nan-safe loss, nan-safe: 0.5", ["0.5"]),
