@@ -6,6 +6,7 @@ import copy
 import difflib
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import islice
@@ -168,6 +169,9 @@ class ResearchNotebook:
     def _remedy_for_unknown(self, name: str) -> str:
         if remedy := self.syntax_error() or self.assignments.remedy_for_unknown(name):
             return remedy
+        read = unicodedata.normalize("NFKC", name)
+        if self.takes(read):
+            return f"Python reads a letter of this name as another one; copy it from here: {read}"
         names = {known.lower(): known for known in reversed(self.assignments.names())}
         close = difflib.get_close_matches(name.lower(), names, n=1)
         near = [names[spelling] for spelling in close if self.takes(names[spelling])]
@@ -201,7 +205,7 @@ class ResearchNotebook:
                 version = f"{sys.version_info.major}.{sys.version_info.minor}"
                 return (
                     f"code cell {number}, line {error.lineno}: {error.msg} (for Python {version}, "
-                    "which the sweep uses; if the kernel's is newer, install the sweep with that)"
+                    "which the sweep uses; if the kernel has a newer one, install the sweep there)"
                 )
         return ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 import math
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,13 +100,6 @@ def check_param_name(name: str, *, where: str = "") -> None:
     if owner:
         check_name(owner, where=where)
     check_name(own, where=f"{where}{owner}{dot}")
-    known = unicodedata.normalize("NFKC", name)
-    if known != name:
-        spelled = " ".join(f"U+{ord(letter):04X}" for letter in name if letter not in known)
-        raise problem(
-            f"{where}{name}: in a name, Python reads the letter {spelled} as another one; "
-            f"copy the name from here: {known}"
-        )
 
 
 def read_plain(value: Any, depth: int = 0) -> Any:

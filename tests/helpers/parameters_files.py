@@ -252,7 +252,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["space.b.when.a: 8 never", "one of [8], [8, 8]", "to mean the list, write [[8, 8]]"],
     ),
     # fixed and start
-    (BOTH + "fixed: {\u03f5: 1}", ["fixed.\u03f5", "U+03F5", "from here: \u03b5"]),
     (BOTH + "fixed: {lr: 0.1}", ["'lr' is in both space and fixed"]),
     (SPACE + "objective: {a: maximize, b: minimize}\nlearn_from: [e]", ["learn_from", "single"]),
     (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),

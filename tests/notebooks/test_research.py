@@ -32,6 +32,16 @@ def test_a_variable_is_replaced_in_every_unicode_form_of_its_name(tmp_path: Path
     assert node.cells[0].source == "ϵ = 2  # was 1"
 
 
+def test_a_letter_that_python_reads_as_another_one_is_named_only_where_python_reads_it(
+    tmp_path: Path,
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "cfg = {'\u00b5': 1}\nf(cfg)", parameters="ϵ = 1")
+    research = ResearchNotebook(path)
+    research.check_names({"cfg.\u00b5": "p.yml: space", "ε": "p.yml: fixed"})
+    with pytest.raises(NotebookError, match="'ϵ' is not assigned in .*from here: ε$"):
+        research.check_names({"ϵ": "p.yml: space"})
+
+
 def test_a_seed_in_a_call_is_not_replaced_and_two_nested_values_cannot_both_be_swept(
     tmp_path: Path,
 ) -> None:
