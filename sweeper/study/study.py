@@ -380,7 +380,9 @@ class Study:
             settings: Settings of this sweep.
         """
         known = self.facts.settings.get("start", ())
-        self._queue_once(params for params in settings.start_params if params not in known)
+        # Entries are compared as they are in the file: `start_params` adds to them.
+        new = [params for params in settings.start if params not in known]
+        self._queue_once(settings.model_copy(update={"start": new}).start_params)
 
     def confirm(self, plan: Mapping[str, Any]) -> None:
         """Queue those runs of a plan that the study lacks, and no queued run of an earlier plan.

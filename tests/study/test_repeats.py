@@ -31,8 +31,10 @@ from sweeper.trials import (
 def repeat(begin: Any) -> Any:
     """Open a study that repeats its proposals."""
 
-    def repeat(trials: int, space: Any = RANGE, sampler: Any = "random", **how: int) -> Opened:
-        plain = begin(space, trials=trials, sampler=sampler)
+    def repeat(
+        trials: int, space: Any = RANGE, sampler: Any = "random", start: Any = (), **how: int
+    ) -> Opened:
+        plain = begin(space, trials=trials, sampler=sampler, start=start)
         data = {**plain.settings.as_mapping, "repeat": how}
         study = {**data["study"], "name": plain.settings.name + "-repeats"}
         return Opened(plain.storage, Settings.from_mapping({**data, "study": study}))
@@ -142,6 +144,18 @@ def test_the_fold_of_a_repeat_is_a_param_that_no_sampler_chooses(repeat: Any) ->
 
 
 @pytest.mark.slow  # scikit-learn or torch is imported
+def test_a_start_trial_that_leaves_out_what_opens_its_branch_runs_once_on_each_fold(
+    repeat: Any,
+) -> None:
+    space = {"opt": ["adam", "sgd"], "m": {**RANGE["x"], "when": {"opt": "sgd"}}}
+    opened = repeat(100, space=space, start=[{"m": 0.5}], fold=2)
+    opened.study.note_facts(settings=opened.settings.as_mapping)
+    assert opened.ask().params == {"opt": "sgd", "m": 0.5, "fold": 0}
+    before = len(opened.optunas())
+    opened.again().study.queue_new(opened.settings)
+    assert len(opened.optunas()) == before
+
+
 def test_the_fold_has_no_importance_and_the_shares_of_the_params_add_up_to_1(repeat: Any) -> None:
     opened = repeat(40, space={"x": RANGE["x"], "y": RANGE["x"]}, fold=2)
     scores_of(opened, lambda it: float(it.params["x"]) / 10 + float(it.params["fold"]))
