@@ -107,7 +107,7 @@ def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
     from ..drafting.observed_run import OBSERVED_NAME
 
     file = StudyPaths.parse(options.output, study=settings.name).folder / OBSERVED_NAME
-    if not options.proposes or not os.path.exists(file):
+    if not os.path.exists(file):
         return None
     from ..drafting.adopting import adopted
 

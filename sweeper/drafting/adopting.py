@@ -13,7 +13,7 @@ from ..kernels import Finished, KernelResult
 from ..notebook_api.messages import Point, PointSource
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.fingerprint import fingerprint_of
-from ..notebooks.metadata import TrialMetadata, read_metadata
+from ..notebooks.metadata import TrialMetadata, as_json, read_metadata
 from ..notebooks.scores import PrintedScores, variables_to_read
 from ..study_folder.saved import saved_in
 from ..trials import KernelUse, Params, Reason, RunningTrial, TrialOutcome, TrialSpec
@@ -102,7 +102,7 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
     )
-    values: Params = {**spec.params, **spec.fixed}
+    values: Params = as_json({**spec.params, **spec.fixed})
     known, fixed = workload.notebook.assignments, metadata.fixed
     return (
         metadata.observed == made_of(fingerprint)

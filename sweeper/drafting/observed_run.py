@@ -14,7 +14,7 @@ from ..errors import FailedRunError, NotebookError
 from ..execution.local import LocalExecutor
 from ..notebooks.executed import change_metadata
 from ..notebooks.fingerprint import Fingerprint
-from ..notebooks.metadata import BLANK, TrialMetadata, metadata_of, read_metadata
+from ..notebooks.metadata import BLANK, TrialMetadata, as_json, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
 from ..notebooks.replacing import Cell
 from ..notebooks.research import ResearchNotebook
@@ -275,7 +275,7 @@ class Observer:
     def known(self) -> bool:
         """Whether the same code was run already, with the same fixed values."""
         metadata = read_metadata(self._file) or BLANK
-        is_same = metadata.fixed == self._plan.settings.fixed
+        is_same = metadata.fixed == as_json(self._plan.settings.fixed)
         return is_same and metadata.observed == self._made_of
 
     def run(self) -> None:

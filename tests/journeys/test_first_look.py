@@ -138,6 +138,21 @@ def test_no_trial_and_no_other_run_resumes_from_the_checkpoints_of_an_observed_r
     assert not [*Path("out/my").rglob("observed*")]
 
 
+def test_the_long_form_of_a_command_uses_the_observed_run_also_with_an_infinite_value() -> None:
+    write("lr = 0.1\nclip = 1.0", COUNTED, "val_loss = abs(lr - 0.3) * min(clip, 2)")
+    infinite = ("--set", "clip=.inf")
+    for _ in range(2):
+        assert call("my.ipynb", "--score", "no_such_score", *infinite).returncode == 2
+    assert runs() == 1
+    Path("my.yml").write_text(
+        "objective: {val_loss: minimize}\nspace: {lr: [0.1, 0.5]}\nstart: [{lr: 0.1}]"
+    )
+    long = ("-i", "my.ipynb", "-o", "out/my.{run_id}.ipynb", "-p", "my.yml")
+    assert call(*long, "--trials", "2", "--cold", *infinite).returncode == 0
+    assert runs() == 2
+    assert not [*Path("out/my").rglob("observed*")]
+
+
 def test_values_of_set_count_from_the_observed_run_on_and_wrong_options_before_it() -> None:
     write("lr = 0.1\nepochs = 100", COUNTED, "val_loss = abs(lr - 0.3) * epochs")
     for wrong in (("--set", "epochz=2"), ("--set", "epochs"), ("--seeds", "5")):

@@ -38,7 +38,7 @@ def test_a_letter_that_python_reads_as_another_one_is_named_only_where_python_re
     path = write_notebook(tmp_path / "n.ipynb", "cfg = {'\u00b5': 1}\nf(cfg)", parameters="ϵ = 1")
     research = ResearchNotebook(path)
     research.check_names({"cfg.\u00b5": "p.yml: space", "ε": "p.yml: fixed"})
-    with pytest.raises(NotebookError, match="'ϵ' is not assigned in .*from here: ε$"):
+    with pytest.raises(NotebookError, match=r"'ϵ' is not assigned in .*from here: ε$"):
         research.check_names({"ϵ": "p.yml: space"})
 
 
