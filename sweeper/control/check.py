@@ -32,7 +32,7 @@ from ..machine.capacity import available_bytes, memory_of, usable_cores
 from ..notebooks.compare import Execution, compare
 from ..notebooks.reading import read_notebook
 from ..notebooks.research import ResearchNotebook
-from ..notebooks.seeds import own_seeds, seeds_in_words
+from ..notebooks.seeds import own_seeds, replaceable, seeds_in_words
 from ..settings import Settings
 from ..settings.units import duration, size
 from ..sweep.inputs.resolving import with_inputs
@@ -202,7 +202,7 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         text = "the notebook assigns seed and nothing reads it, so the seed has no effect"
         remedy = "pass it on: sweeper.seed_everything(seed), random_state=seed"
         return Finding(name="seed", holds=False, text=text, remedy=remedy)
-    if own := own_seeds(notebook.assignments.cells):
+    if own := replaceable(own_seeds(notebook.assignments.cells), notebook.node):
         return Finding(name="seed", holds=True, text=seeds_in_words(own))
     return Finding(
         name="seed",

@@ -76,7 +76,7 @@ def draft(
         NotebookError: the notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
-    from ..notebooks.seeds import own_seeds, seeds_in_words
+    from ..notebooks.seeds import own_seeds, replaceable, seeds_in_words
 
     if notebook.language != "python":
         raise NotebookError(
@@ -117,7 +117,8 @@ def draft(
     if left_out:
         left_out.insert(0, "  # Not swept; a line without its # would be:")
     # Each trial gets its own value of the variable `seed`.
-    own = [] if notebook.takes("seed") else own_seeds(notebook.assignments.cells)
+    found = [] if notebook.takes("seed") else own_seeds(notebook.assignments.cells)
+    own = replaceable(found, notebook.node)
     sections = [
         [
             f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",

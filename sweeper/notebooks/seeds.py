@@ -85,6 +85,15 @@ def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
     return found
 
 
+def replaceable(found: Sequence[OwnSeed], node: NotebookNode) -> list[OwnSeed]:
+    """Return those of a notebook's original seeds that a trial replaces.
+
+    Shared cells and the cells before them keep theirs, because they run once for all trials.
+    """
+    last_shared = last_shared_cell(node)
+    return [own for own in found if own.cell > last_shared]
+
+
 def seeds_in_words(found: Sequence[OwnSeed]) -> str:
     """Return a sentence that states a notebook's original seeds, and which commands replace them.
 
@@ -100,24 +109,21 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
 
 
 def replace_seeds(node: NotebookNode, seed: int) -> None:
-    """Replace a notebook's original seeds with the seed of a trial. Comments state the originals.
-
-    Shared cells and the cells before them are not changed, because they run once for all trials.
-    """
+    """Replace a notebook's original seeds with the seed of a trial. Comments state the originals."""
     in_cells = code_cells(node)
     cells = [
         Cell(number, "" if is_skipped(cell) else cell.source)
         for number, cell in enumerate(in_cells, start=1)
     ]
     news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
-    found, last_shared = own_seeds(cells), last_shared_cell(node)
+    found = own_seeds(cells)
     order = list(dict.fromkeys(own.number for own in found))  # Keep different seeds different.
-    for own in found:
+    for own in replaceable(found, node):
         if own.number != seed:
             news[own.cell][own.value] = str(seed + order.index(own.number))
     for cell, in_cell in zip(cells, in_cells, strict=True):
         changed = cell.with_values(news[cell.number])
-        if changed not in (None, cell.source) and cell.number > last_shared:
+        if changed not in (None, cell.source):
             in_cell.metadata.setdefault(RESEARCH_SOURCE, cell.source)
             in_cell.source = changed
 

@@ -246,21 +246,24 @@ def test_a_range_of_whole_numbers_over_a_fraction_is_found(
 
 
 @pytest.mark.parametrize(
-    ("cells", "holds", "words"),
+    ("cells", "shared", "holds", "words"),
     [
-        (("SEED = 42", "val = x; torch.manual_seed(SEED)"), True, ("42", "SEED", "code cell 3")),
-        (("val = RandomForest(random_state=7)",), True, ("7", "code cell 2")),
-        (("val = x",), None, ("sweeper.trial().seed",)),
+        (("SEED = 42", "val = x; torch.manual_seed(SEED)"), 0, True, ("42", "SEED", "code cell 3")),
+        (("SEED = 42", "val = x; torch.manual_seed(SEED)"), 1, True, ("42", "SEED", "code cell 3")),
+        (("val = RandomForest(random_state=7)",), 0, True, ("7", "code cell 2")),
+        (("np.random.seed(42)", "val = x"), 1, None, ("sweeper.trial().seed",)),
+        (("val = x",), 0, None, ("sweeper.trial().seed",)),
     ],
 )
 def test_the_finding_states_the_notebooks_own_seed_or_how_it_gets_the_trials_seed(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     cells: tuple[str, ...],
+    shared: int,
     holds: bool | None,
     words: tuple[str, ...],
 ) -> None:
-    notebook = write_notebook(tmp_path / "n.ipynb", *cells, parameters="x = 0.5")
+    notebook = write_notebook(tmp_path / "n.ipynb", *cells, parameters="x = 0.5", shared=shared)
     file = tmp_path / "p.yml"
     file.write_text("objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n")
     options = ["--json", "--dry-run", "-i", str(notebook), "-p", str(file)]
