@@ -78,11 +78,11 @@ def test_tables_styles_and_images_are_kept(tmp_path: Path) -> None:
 def test_a_lost_attachment_becomes_its_description(tmp_path: Path) -> None:
     lost, kept = (new_markdown_cell(f"![a {name}](attachment:{name}.png)") for name in "lk")
     kept["attachments"] = {"k.png": {"image/png": "AAAA"}}
-    shown = displayed({"text/markdown": "![m](attachment:m.png) beside"})
+    shown = displayed({"text/markdown": "![R&D *m*](attachment:m.png) beside"})
     first, second, third = rendered(tmp_path / "n.ipynb", lost, kept, shown)
     assert "a l" in first
     assert "data:image/png;base64,AAAA" in second
-    assert "m beside" in third
+    assert "R&amp;D <em>m</em> beside" in third
 
 
 def test_an_svg_drawing_becomes_an_image_that_runs_no_script(tmp_path: Path) -> None:
