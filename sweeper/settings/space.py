@@ -399,7 +399,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
             PydanticCustomError: A param is not in the space, has another value, or its branch is
                 closed.
         """
-        params = self.completed(params)
+        given, params = params, self.completed(params)
         for name, value in params.items():
             if name not in self._dimensions:
                 raise problem(f"{name!r} is not in the space; {nearest(name, self)}")
@@ -410,6 +410,10 @@ class SearchSpace(Mapping[str, AnyDimension]):
                 )
             for parent, values in dimension.when.items():
                 if parent in params and not any(_same(params[parent], v) for v in values):
+                    if name not in given or parent not in given:
+                        raise problem(
+                            f"no trial has {', '.join(given)} together; leave one of them out"
+                        )
                     raise problem(
                         f"the param {name!r} does not exist when {parent} is "
                         f"{as_yaml(params[parent])}; leave it out"
