@@ -117,8 +117,8 @@ def draft(
     if left_out:
         left_out.insert(0, "  # Not swept; a line without its # would be:")
     # Each trial gets its own value of the variable `seed`.
-    found = [] if notebook.takes("seed") else own_seeds(notebook.assignments.cells)
-    own = replaceable(found, notebook.node)
+    seeds = [] if notebook.takes("seed") else own_seeds(notebook.assignments.cells)
+    own = replaceable(seeds, notebook.node)
     sections = [
         [
             f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",

@@ -109,7 +109,7 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
 
 
 def replace_seeds(node: NotebookNode, seed: int) -> None:
-    """Replace a notebook's original seeds with the seed of a trial. Comments state the originals."""
+    """Replace a notebook's original seeds with the seed of a trial. Comments state the old ones."""
     in_cells = code_cells(node)
     cells = [
         Cell(number, "" if is_skipped(cell) else cell.source)
