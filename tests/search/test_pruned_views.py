@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import optuna
@@ -9,7 +11,7 @@ import pytest
 from opened_studies import completed
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeper.search.samplers.views import StorageView, with_expected_scores
+from sweeper.search.samplers.views import StorageView, with_expected_scores, with_learned
 from sweeper.search.trial_codec import RECORD
 from sweeper.trials import Reason, TrialOutcome
 from sweeper.trials import TrialState as State
@@ -30,12 +32,20 @@ def trial(state: TrialState, *curve: float, x: float = 0.5) -> FrozenTrial:
     )
 
 
-def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float | None]:
+def seen(
+    *trials: FrozenTrial,
+    direction: Direction = "maximize",
+    learned: Sequence[FrozenTrial] = (),
+    is_clipped: bool = False,
+) -> list[float | None]:
     """Return the values of the trials that count as completed for the sampler."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction=direction)
     study.add_trials(trials)
-    view = with_expected_scores(study)
+    if learned:
+        storage = StorageView(study._storage, partial(with_learned, studies=[learned]))
+        study = storage.study(study)
+    view = with_expected_scores(study, is_clipped=is_clipped)
     return [one.value for one in view.get_trials(states=(TrialState.COMPLETE,))]
 
 
@@ -177,10 +187,24 @@ def test_a_failure_does_not_count_once_a_trial_with_the_same_params_has_complete
     assert len(seen(*CURVES, failed(Reason.CELL_ERROR), retried)) == len(CURVES) + 1
 
 
+def losses(*values: float) -> list[FrozenTrial]:
+    return [trial(TrialState.COMPLETE, value) for value in values]
+
+
 def test_a_completed_trial_that_is_far_worse_than_all_others_counts_as_a_bad_one() -> None:
     """Otherwise a Gaussian process would see two kinds of trials, and no other difference."""
-    losses = [trial(TrialState.COMPLETE, loss) for loss in (0.25, 0.3, 0.35, 1e6)]
-    assert seen(*losses, direction="minimize") == pytest.approx([0.25, 0.3, 0.35, 0.625])
+    clipped = seen(*losses(0.25, 0.3, 0.35, 1e6), direction="minimize", is_clipped=True)
+    assert clipped == pytest.approx([0.25, 0.3, 0.35, 0.625])
+
+
+def test_a_bad_trial_of_an_earlier_study_replaces_none_of_its_other_trials() -> None:
+    own, *learned = losses(0.25, 0.25, 0.3, 1e6, 0.35)
+    clipped = seen(own, learned=learned, direction="minimize", is_clipped=True)
+    assert clipped == pytest.approx([0.25, 0.25, 0.3, 0.5, 0.35])
+
+
+def test_importances_and_surfaces_see_the_scores_of_completed_trials_as_they_are() -> None:
+    assert seen(*losses(0.25, 0.3, 0.35, 1e6), direction="minimize") == [0.25, 0.3, 0.35, 1e6]
 
 
 def test_failures_count_as_the_worst_trial_even_if_most_trials_are_equally_good() -> None:

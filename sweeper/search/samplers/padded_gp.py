@@ -27,8 +27,8 @@ class PaddedGP(optuna.samplers.GPSampler):
 
     The first trials are points of a scrambled Sobol sequence (Owen, 1998, "Scrambling Sobol' and
     Niederreiter-Xing points"), which cover ranges and branches evenly. Pruned trials count with
-    their predicted scores. The sampler computes on one thread, because more threads would slow down
-    the trials.
+    their predicted scores, and outliers with a score that hides no differences between the others.
+    The sampler computes on one thread, because more threads would slow down the trials.
 
     Args:
         space: Search space of the study.
@@ -73,7 +73,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose values for the dimensions of all branches. A trial uses those of its branch."""
-        study = with_expected_scores(study)
+        study = with_expected_scores(study, is_clipped=True)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(completed) < self._fits_from:
             return self._padding.design(self._index, seed=self._design_seed)

@@ -188,7 +188,7 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
     return trial.state is TrialState.FAIL and bool(is_infeasible)
 
 
-def with_expected_scores(study: optuna.Study) -> optuna.Study:
+def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> optuna.Study:
     """Return a view of a study in which trials without a score have the score to be expected.
 
     Pruned and frozen trials have predicted scores. The prediction uses the curves of all trials up
@@ -200,6 +200,12 @@ def with_expected_scores(study: optuna.Study) -> optuna.Study:
     worst score. Otherwise, a model would know nothing of a region where all trials fail, and so
     would propose it again and again. A failure does not count if a trial with the same params has
     completed, as after `retry`. Studies with several objectives are not changed.
+
+    Args:
+        study: Optuna's study, or a view of it.
+        is_clipped: Whether scores of completed trials that are far worse than most are raised to
+            the worst score that an unfinished trial can have. Otherwise, a single exploded loss
+            hides all other differences from a model that scales by the scores.
     """
     # Read all trials once, because trials may end meanwhile.
     trials = study.get_trials(deepcopy=False)
@@ -221,20 +227,25 @@ def with_expected_scores(study: optuna.Study) -> optuna.Study:
         has_diverged = not math.isfinite(seen.intermediate_values[seen.last_step or 0])
         value = floor if has_diverged else max(likely[number], floor)
         seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
-    for trial in completed:
-        if curves.sign * float(trial.value or 0.0) < floor:
-            seen = expected[trial.number] = copy.copy(trial)
-            seen.value = curves.sign * floor
     proven = [trial.params for trial in completed]
     for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
         is_of_params = trial.user_attrs.get(RECORD, {}).get("reason") in OF_PARAMS
         if is_of_params and trial.params not in proven:
             seen = expected[trial.number] = copy.copy(trial)
             seen.state, seen.value = TrialState.COMPLETE, curves.sign * floor
-    view = StorageView(
-        study._storage, lambda all_: [expected.get(trial.number, trial) for trial in all_]
-    )
-    return view.study(study)
+    shown = [expected.get(trial.number, trial) for trial in trials]
+    if is_clipped:
+        shown = [_raised(trial, floor, curves.sign) for trial in shown]
+    return StorageView(study._storage, lambda _: shown).study(study)
+
+
+def _raised(trial: FrozenTrial, floor: float, sign: int) -> FrozenTrial:
+    """Return a trial whose score is not worse than a floor. Scores times `sign` are maximized."""
+    if trial.state is not TrialState.COMPLETE or sign * float(trial.value or 0.0) >= floor:
+        return trial
+    raised = copy.copy(trial)
+    raised.value = sign * floor
+    return raised
 
 
 class ExpectingTPE(optuna.samplers.TPESampler):
