@@ -191,8 +191,9 @@ def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its
     assert (best_x(new), new.confirmation) == (0.1, None)
     result = make_sweep("removed").run()
     assert (best_x(result), result.confirmation) == (0.1, None)
-    (finding,) = (it for it in result.findings if "not confirmed" in it)
-    assert_says(finding, "'removed-confirm'", "remove ", "out/removed-confirm", "*.ipynb")
+    assert result.not_confirmed is not None
+    named = ("'removed-confirm'", "remove ", "out/removed-confirm", "*.ipynb")
+    assert_says(result.not_confirmed, *named)
     assert runs_of(sweep) == runs, "a call that is refused leaves the study as it was"
 
 
@@ -205,8 +206,8 @@ def test_the_winner_on_fresh_seeds_is_the_answer_even_if_mlflow_is_away_when_it_
     monkeypatch.setattr("sweeper.sweep.confirming.reachable", is_away)
     result = make_sweep("away").run()
     assert best_x(result) == 0.4
-    assert not any("not confirmed" in finding for finding in result.findings)
-    assert_says(caplog.text, "MLflow lacks the confirmation: the server does not answer")
+    assert result.not_confirmed is None
+    assert_says(caplog.text, "MLflow lacks the last answer: the server does not answer")
 
 
 def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
