@@ -78,20 +78,26 @@ def param_importances(
         found = effects_of(models, before_step=before_step)
     else:
         found = forest_importances(study, objectives, before_step=before_step)
-    return {name: kept for name, own in found.items() if (kept := _without(own, without))}
+    kept = {objective: _without(by_param, without) for objective, by_param in found.items()}
+    return {objective: by_param for objective, by_param in kept.items() if by_param}
 
 
 def _without(found: Mapping[str, Importance], names: Collection[str]) -> dict[str, Importance]:
-    """Return importances without some names. The other shares add up to 1 again."""
+    """Return importances without some names. The other shares add up to 1 again.
+
+    If a name is left out, the joint shares are not known: they contain what a param explains
+    together with that name.
+    """
     kept = {name: importance for name, importance in found.items() if name not in names}
-    total = sum(importance.share for importance in kept.values())
-    if len(kept) == len(found) or not total:
+    if len(kept) == len(found):
         return kept
+    total = sum(importance.share for importance in kept.values()) or 1.0
     return {
         name: importance._replace(
             share=importance.share / total,
             low=importance.low / total,
             high=min(importance.high / total, 1.0),
+            joint=0.0,
         )
         for name, importance in kept.items()
     }
@@ -168,28 +174,37 @@ def forest_importances(
 def _in_one_space(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the trials as if each of them could have had all values of the ranges of all trials.
 
-    Otherwise, Optuna would leave out params whose range was changed during the study.
+    Otherwise, Optuna would leave out params whose range was changed during the study. The range of
+    a retry may lack its value: the retry has the value of the failed trial and the present range.
     """
     ranges = dict[str, BaseDistribution]()
     for trial in trials:
         for name, own in trial.distributions.items():
-            ranges[name] = _union(ranges.get(name, own), own)
+            known = _union(ranges.get(name, own), own)
+            ranges[name] = _with_value(known, trial.params[name])
     seen = [copy.copy(trial) for trial in trials]
     for trial in seen:
         trial.distributions = {name: ranges[name] for name in trial.distributions}
     return seen
 
 
-def _union(one: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
+def _union(range_: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
     """Return the range of two ranges. Choices, and whether a range is logarithmic, never change."""
-    if one == other or not isinstance(one, FloatDistribution | IntDistribution):
-        return one
+    if range_ == other or not isinstance(range_, FloatDistribution | IntDistribution):
+        return range_
     assert isinstance(other, FloatDistribution | IntDistribution)
-    low, high = min(one.low, other.low), max(one.high, other.high)
+    low, high = min(range_.low, other.low), max(range_.high, other.high)
     # The two may have different steps, so the union has none.
-    if isinstance(one, IntDistribution):
-        return IntDistribution(int(low), int(high), log=one.log)
-    return FloatDistribution(low, high, log=one.log)
+    if isinstance(range_, IntDistribution):
+        return IntDistribution(int(low), int(high), log=range_.log)
+    return FloatDistribution(low, high, log=range_.log)
+
+
+def _with_value(range_: BaseDistribution, value: Any) -> BaseDistribution:
+    """Return a range that contains a value, too."""
+    if not isinstance(range_, FloatDistribution | IntDistribution):
+        return range_
+    return _union(range_, type(range_)(value, value, log=range_.log))
 
 
 def _on_linear_scale(trial: FrozenTrial) -> FrozenTrial:

@@ -178,6 +178,27 @@ def test_a_param_whose_range_was_changed_has_an_importance(by_process: bool) -> 
 
 
 @pytest.mark.slow  # scikit-learn is imported
+def test_a_retry_whose_value_is_outside_of_its_narrowed_range_does_not_prevent_importances() -> (
+    None
+):
+    made = study_of(30, wider_from=30)
+    made.get_trials(deepcopy=False)[-1].params["x"] = 0.9
+    assert [*forest_importances(made, ["val"])["val"]] == ["x", "y"]
+
+
+@pytest.mark.slow  # torch is imported
+def test_without_the_fold_no_joint_share_is_known_because_it_may_be_with_the_fold() -> None:
+    pytest.importorskip("torch")
+    made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    made.optimize(lambda it: (it.suggest_float("x", 0, 1) - it.suggest_float("y", 0, 1)) ** 2, 30)
+    space = small_settings("s", space={"x": UNIT, "y": UNIT}).search_space
+    models = ScoreModels(made, space, ["val"])
+    assert all(found.joint for found in param_importances(made, ["val"], models)["val"].values())
+    left = param_importances(made, ["val"], models, without=["y"])["val"]
+    assert {name: found.joint for name, found in left.items()} == {"x": 0.0}
+
+
+@pytest.mark.slow  # scikit-learn is imported
 def test_the_figure_of_importances_has_a_param_whose_range_was_changed() -> None:
     pytest.importorskip("matplotlib")
     figure = figure_of(study_of(30, wider_from=15), ["val"], kind="importances")
