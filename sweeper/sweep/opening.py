@@ -145,7 +145,7 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
         OutputError: The executed notebook of another study would be overwritten.
     """
     if plan.confirming is not None:
-        refuse_another_search(study, plan.confirming["of"], plan.paths, plan.storage_url)
+        refuse_another_search(study, plan)
     if not plan.allow_changes:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)

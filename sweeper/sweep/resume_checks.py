@@ -11,6 +11,7 @@ from ..study.endings import unknown_end
 from ..study.files import why_lost
 from ..study.study import Study
 from ..trials import StudyPaths, TrialState, display_path
+from .planning.plan import SweepPlan
 
 
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
@@ -39,27 +40,28 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
         )
 
 
-def refuse_another_search(
-    study: Study, search_id: str, paths: StudyPaths, storage: Address
-) -> None:
+def refuse_another_search(study: Study, plan: SweepPlan) -> None:
     """Refuse to run trials of a search in a study that has run trials of another search.
 
     Args:
         study: The study that is to run trials again.
-        search_id: Id of the search.
-        paths: Paths of the study.
-        storage: Address of its storage.
+        plan: Plan of this study, with the id of the search.
 
     Raises:
         StudyError: The study has run trials of a search of the same name that was removed.
     """
-    if study.facts.confirms is None or study.repeats_trials_of(search_id):
+    assert plan.confirming is not None, "the study runs trials again"
+    if study.facts.confirms is None or study.repeats_trials_of(plan.confirming["of"]):
         return
+    paths, places = plan.paths, list[str]()
+    if plan.storage_url.file != paths.storage:
+        places.append(f"the study {study.name!r} in {plan.storage_url}")
+    if plan.remote is not None:  # The next sweep would restore the study from there.
+        places.append(f"its copy in {plan.remote.display_url}")
     files = f"{display_path(paths.folder)} and {display_path(paths.notebook('*'))}"
-    stored = "" if storage.file == paths.storage else f"the study {study.name!r} in {storage}, "
     raise StudyError(
-        f"the study {study.name!r} has run trials of an earlier study again, which was removed; "
-        f"remove {stored}{files}, too"
+        f"the study {study.name!r} has runs of an earlier study of the same name, which was "
+        f"removed; remove {', '.join([*places, files])}, too"
     )
 
 

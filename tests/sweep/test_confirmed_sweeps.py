@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -16,9 +17,19 @@ import sweeper
 from sweeper import Sweep, SweepResult
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
-from sweeper.errors import TrackingError
+from sweeper.errors import StudyError, TrackingError
+from sweeper.settings.addresses import Address
+from sweeper.sweep.resume_checks import refuse_another_search
 from sweeper.testing import write_notebook
-from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
+from sweeper.trials import (
+    Reason,
+    RunningTrial,
+    StudyPaths,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+)
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 
@@ -195,6 +206,24 @@ def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its
     named = ("'removed-confirm'", "remove ", "out/removed-confirm", "*.ipynb")
     assert_says(result.not_confirmed, *named)
     assert runs_of(sweep) == runs, "a call that is refused leaves the study as it was"
+
+
+def test_the_refusal_of_a_removed_studys_confirmation_names_its_copy_which_would_be_restored(
+    tmp_path: Path,
+) -> None:
+    paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s-confirm")
+    study: Any = SimpleNamespace(
+        name="s-confirm", facts=SimpleNamespace(confirms={}), repeats_trials_of=lambda _: False
+    )
+    plan: Any = SimpleNamespace(
+        confirming={"of": "new"},
+        paths=paths,
+        storage_url=Address.of_file(paths.storage),
+        remote=SimpleNamespace(display_url="s3://bucket/s-confirm"),
+    )
+    with pytest.raises(StudyError) as refused:
+        refuse_another_search(study, plan)
+    assert_says(str(refused.value), "remove its copy in s3://bucket/s-confirm, ", "s-confirm and ")
 
 
 def test_the_winner_on_fresh_seeds_is_the_answer_even_if_mlflow_is_away_when_it_is_known(
