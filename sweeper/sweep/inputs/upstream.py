@@ -14,7 +14,6 @@ from ...study.located import LocatedStudy
 from ...study.moves import move_of
 from ...study.study import Study
 from ...study_folder.saved import is_intact
-from ...sync.moving import follow_unswept
 from ...trials import (
     InputFile,
     StudyPaths,
@@ -70,11 +69,12 @@ class Upstream(LocatedStudy):
             SettingsError: The trial has saved nothing under that name, or the file is gone or has
                 changed since.
         """
-        metadata = read_metadata(record.notebook)
+        notebook = self.paths.notebook(record.run_id)
+        metadata = read_metadata(notebook)
         whose = f"trial {record.run_id} of the study {self.study.name!r}"
         if metadata is None:
             raise SettingsError(
-                f"{display_path(record.notebook)} was removed or changed, so it does not say what "
+                f"{display_path(notebook)} was removed or changed, so it does not say what "
                 f"{whose} has saved; put it back, or choose another trial"
             )
         saved = metadata.artifacts
@@ -127,13 +127,15 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
             "before"
         )
     file = (folder / paths.storage.name).absolute()
-    if (move := move_of(facts_beside(file))) is not None:
-        follow_unswept(move)
     url = Address.of_file(file) if is_storage(file) else storage_url
     studies = Study.all_in(url) if url.file is None or is_storage(url.file) else []
     for study in studies:
         if study.name == folder.name and study.facts.settings:
-            theirs = StudyPaths.parse(study.facts.template, study=study.name)
+            move = move_of(facts_beside(file))
+            if move is None:
+                theirs = StudyPaths.parse(study.facts.template, study=study.name)
+            else:  # The study still has its old paths. Its own next command corrects them.
+                theirs = move.now
             return Upstream(study=study, paths=theirs, storage_url=url)
     beside = [file.parent.name for file in paths.root.glob(f"*/{paths.storage.name}")]
     names = sorted({*beside, *(study.name for study in studies)} - {paths.study})

@@ -17,6 +17,7 @@ from sweeper.control.lookup import find_study
 from sweeper.errors import DataError, SettingsError, StudyError
 from sweeper.files import write_atomically
 from sweeper.settings.sections import Data
+from sweeper.study.facts import StudyFacts
 from sweeper.study_folder.saved import saved_in
 from sweeper.sync.archive import Dataset
 from sweeper.testing import write_notebook
@@ -163,6 +164,8 @@ def test_a_study_gives_its_files_after_its_outputs_were_moved_but_not_without_th
     stages = Stages(tmp_path / "after")
     stages.finetune()
     assert stages.used == ["weights of 0003"] * 3
+    _, facts = StudyFacts.read(stages.out / "pretrain" / "study.json")
+    assert str(tmp_path / "before") in facts.template, "the other study is only read"
     (stages.out / "pretrain.0003.ipynb").unlink()
     with pytest.raises(SettingsError, match=r"artifact: .*pretrain\.0003\.ipynb was removed"):
         stages.finetune(study={"name": "again"})
