@@ -203,6 +203,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
     try:
         write_atomically(paths.owner, json.dumps(about))
     except OSError as error:
+        _remove(paths.lock)  # Its folder could not be removed with it.
         lock.release()
         raise _unwritable(paths.folder, error) from error
     return lock

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -109,6 +111,19 @@ def test_a_folder_whose_owner_file_cannot_be_written_is_refused_and_not_locked(
     paths.owner.rmdir()
     with held_folder(paths):
         assert is_held(paths)
+
+
+def test_a_call_that_cannot_write_its_owner_file_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sweeper.study_folder.ownership.write_atomically", is_full)
+    paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="s")
+    with pytest.raises(OutputError, match="No space left"), held_folder(paths):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sweep_that_is_refused_leaves_the_folder_of_one_that_began_at_the_same_moment(
