@@ -46,6 +46,10 @@ class StudyError(SweepError):
     """The study's storage cannot be opened, or the study does not fit this call."""
 
 
+class NoStudyError(StudyError):
+    """The storage has no study of this name."""
+
+
 class StorageAwayError(StudyError):
     """The study's storage does not answer, is locked, or is full. It may work again later."""
 

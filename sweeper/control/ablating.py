@@ -13,7 +13,7 @@ from ..notebooks.research import ResearchNotebook
 from ..settings.sections import Confirm
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace
 from ..sweep import Sweep
-from ..sweep.confirming import check_again, following_plan, fresh_seeds
+from ..sweep.confirming import following_plan, fresh_seeds
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.resume_checks import refuse_changes
 from ..trials import Params, plan_of, value_text
@@ -70,7 +70,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         refuse_changes(existing.study, search.fingerprint, sources=sources, paths=existing.paths)
     best = found.best[0]
     try:
-        check_again(best, settings)
+        settings.check_again(best.params)
     except SettingsError as error:
         raise StudyError(
             f"ablate: the best trial, {best.run_id}, cannot run again: {error}"

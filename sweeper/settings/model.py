@@ -284,6 +284,28 @@ class Settings(SettingsModel):
         except PydanticCustomError as error:
             raise SettingsError(str(error)) from error
 
+    def check_again(self, params: Params) -> None:
+        """Check that the params of a trial of this study can run again on another seed.
+
+        Raises:
+            SettingsError: The parameters file no longer allows a value, or the trial ran before a
+                name was swept. Its runs would then get different values of this name.
+        """
+        self.check_params(params)
+        if missing := self.search_space.missing(params):
+            raise SettingsError(
+                f"it ran before {', '.join(missing)} was swept, so it has no value to run again "
+                "with"
+            )
+
+    def can_run_again(self, params: Params) -> bool:
+        """Return whether the params of a trial of this study can run again on another seed."""
+        try:
+            self.check_again(params)
+        except SettingsError:
+            return False
+        return True
+
     @property
     def start_params(self) -> list[dict[str, Any]]:
         """The params of the first trials, without names in branches that `fixed` has closed.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import StudyError
+from ..errors import NoStudyError, StudyError
 from ..settings.addresses import Address
 from ..trials import Confirmation, StudyPaths, TrialRecord
 from .files import is_storage
@@ -53,10 +53,26 @@ class LocatedStudy:
         return own + (confirming.study.facts.cost or 0.0)
 
     def following(self, kind: str) -> LocatedStudy | None:
+        """Return the study that runs trials of this one again.
+
+        None if there is none, or if it cannot be read.
+
+        Args:
+            kind: `confirm` or `ablate`.
+        """
+        try:
+            return self.readable_following(kind)
+        except StudyError:
+            return None
+
+    def readable_following(self, kind: str) -> LocatedStudy | None:
         """Return the study that runs trials of this one again. None if there is none.
 
         Args:
             kind: `confirm` or `ablate`.
+
+        Raises:
+            StudyError: The study cannot be read now.
         """
         if self.study.facts.confirms is not None:
             return None
@@ -67,7 +83,7 @@ class LocatedStudy:
             return None
         try:
             study = Study.load(url, after.study, is_known=url.file is not None)
-        except StudyError:
+        except NoStudyError:
             return None
         # It may have been left by an earlier study of this name, which was removed.
         is_of_this = study.repeats_trials_of(self.study.study_id)

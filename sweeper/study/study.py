@@ -24,7 +24,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from ..errors import StorageAwayError, StudyError, shortened
+from ..errors import NoStudyError, StorageAwayError, StudyError, shortened
 from ..search.pruners import Curves, curves_of, why_pruned
 from ..search.repeats import REPEAT, plan_of_repeats
 from ..search.samplers import (
@@ -134,7 +134,8 @@ class Study:
             is_known: Whether the storage's tables need not be checked. Only for reading.
 
         Raises:
-            StudyError: The storage cannot be opened, or has no such study.
+            NoStudyError: The storage has no such study.
+            StudyError: The storage cannot be opened.
         """
         storage = open_storage(storage_url, is_known=is_known)
         try:
@@ -142,7 +143,7 @@ class Study:
             _ = study.facts
         except KeyError as error:
             place = place_of(storage.engine.url)
-            raise StudyError(f"{place}: there is no study {name!r}") from error
+            raise NoStudyError(f"{place}: there is no study {name!r}") from error
         return study
 
     @classmethod
@@ -385,7 +386,7 @@ class Study:
         self._queue_once(settings.model_copy(update={"start": new}).start_params)
 
     def confirm(self, plan: Mapping[str, Any]) -> None:
-        """Queue those runs of a plan that the study lacks, and no queued run of an earlier plan.
+        """Queue the runs of a plan that the study lacks. Drop queued runs of earlier plans.
 
         All trials run on a seed before the first trial runs on the next seed.
 

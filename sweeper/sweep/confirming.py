@@ -182,25 +182,11 @@ def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list
 def _is_possible(record: TrialRecord, settings: Settings) -> bool:
     """Return whether a trial can run again on fresh seeds. If not, log a warning."""
     try:
-        check_again(record, settings)
+        settings.check_again(record.params)
     except SettingsError as error:
         _log.warning("trial %s is not confirmed: %s", record.run_id, error)
         return False
     return True
-
-
-def check_again(record: TrialRecord, settings: Settings) -> None:
-    """Check that the params of a trial of a search can run again.
-
-    Raises:
-        SettingsError: The parameters file no longer allows a value, or the trial ran before a name
-            was swept. Its runs would then get different values of this name.
-    """
-    settings.check_params(record.params)
-    if missing := settings.search_space.missing(record.params):
-        raise SettingsError(
-            f"it ran before {', '.join(missing)} was swept, so it has no value to run again with"
-        )
 
 
 def following_settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:

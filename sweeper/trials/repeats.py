@@ -71,13 +71,23 @@ class Repeats:
     def contenders(self, count: int) -> list[ConfirmedTrial]:
         """Return the proposals that may be among the best in the end.
 
-        These are the best complete proposals, and those that lack runs and have not lost.
+        These are the best complete proposals, and those that lack runs and have not lost. A
+        proposal with a run that has ended without a score remains incomplete, unless that run is
+        retried.
 
         Args:
             count: Number of complete proposals to return.
         """
-        incomplete = (proposal for proposal in self.proposals.values() if not proposal.is_complete)
-        return [*self.ranking[:count], *(it for it in incomplete if not self.has_lost(it))]
+        open_ = (
+            proposal for proposal in self.proposals.values() if self._may_be_completed(proposal)
+        )
+        undecided = [proposal for proposal in open_ if not self.has_lost(proposal)]
+        return [*self.ranking[:count], *undecided]
+
+    def _may_be_completed(self, proposal: ConfirmedTrial) -> bool:
+        name = self.plan["objective"]
+        is_lost = any(run.is_final and not has_score(run, name) for run in proposal.runs.values())
+        return not proposal.is_complete and not is_lost
 
     def has_lost(self, proposal: ConfirmedTrial) -> bool:
         """Return whether a proposal is significantly worse than the best one.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from studies import trial_record
 
-from sweeper.trials import Repeats, TrialRecord
+from sweeper.trials import Repeats, TrialRecord, TrialState
 
 RUNS, PROPOSALS, STUDIES = 5, 12, 100
 PLAN: dict[str, Any] = {"by": "seeds", "objective": "val", "direction": "maximize"}
@@ -50,6 +51,21 @@ def test_a_trial_that_began_before_the_study_had_folds_has_no_mean() -> None:
     ]
     repeats = Repeats({**PLAN, "by": "folds", "values": [0, 1]}, records)
     assert [trial.run_id for trial in repeats.ranking] == ["0001"]
+
+
+@pytest.mark.parametrize(("is_retried", "open_"), [(False, ["0000"]), (True, ["0000", "0002"])])
+def test_a_proposal_with_a_run_that_has_failed_may_win_only_after_a_retry_of_that_run(
+    is_retried: bool, open_: list[str]
+) -> None:
+    runs = [
+        trial_record(0, seed=7),
+        trial_record(1, seed=8, repeat_of=0),
+        trial_record(2, seed=7),
+        trial_record(3, seed=8, repeat_of=2, state=TrialState.FAILED),
+        trial_record(4, seed=8, repeat_of=2, retry_of=3, state=TrialState.RUNNING),
+    ]
+    repeats = Repeats({**PLAN, "values": [7, 8]}, runs if is_retried else runs[:-1])
+    assert [proposal.run_id for proposal in repeats.contenders(1)] == open_
 
 
 def _best_of(table: list[list[float]]) -> tuple[int, int]:

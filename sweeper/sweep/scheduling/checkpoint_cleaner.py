@@ -79,30 +79,39 @@ class CheckpointCleaner:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _needed(self, records: Mapping[int, TrialRecord]) -> set[int]:
-        """Return the numbers of the best trials, and of all that will be confirmed or may win.
+        """Return the numbers of the best trials, and of all trials to be confirmed or that may win.
 
         If a trial is repeated, all its runs are returned: its mean decides only after the last one.
         """
         study, confirm = self._located.study, self._settings.confirm
         count = 1 if confirm is None else confirm.best
+        # Only trials that the parameters file still allows are confirmed.
+        possible = [
+            record
+            for record in records.values()
+            if confirm is None or self._settings.can_run_again(record.params)
+        ]
         needed = [*study.best()]
         if self._settings.repeat is not None:
-            repeats = Repeats(plan_of_repeats(self._settings), records.values())
-            needed += [run for one in repeats.contenders(count) for run in one.runs.values()]
+            repeats = Repeats(plan_of_repeats(self._settings), possible)
+            contenders = repeats.contenders(count)
+            needed += [run for proposal in contenders for run in proposal.runs.values()]
         elif (plan := study.facts.confirms) is not None:
             runs = Confirmation.of(study.name, plan, records.values())
-            needed += [run for one in runs.contenders for run in one.runs.values()]
+            needed += [run for trial in runs.contenders for run in trial.runs.values()]
         elif confirm is not None:
             ((name, goal),) = self._settings.objective.items()
-            needed += best_trials(
-                records.values(), objective=name, direction=goal.direction, count=count
-            )
+            needed += best_trials(possible, objective=name, direction=goal.direction, count=count)
         if self._confirmed is not None:
             needed += self._confirmed.best_of(records.values(), ())
         return {record.number for record in needed}
 
     @cached_property
     def _confirmed(self) -> Confirmation | None:
-        """Ranking of the confirmation that an earlier sweep has made. Its winner is the answer."""
-        confirming = self._located.following("confirm")
+        """Ranking of the confirmation that an earlier sweep has made. Its winner is the answer.
+
+        An error is not kept: the checkpoints of the winner must not be removed because a storage
+        was unavailable once.
+        """
+        confirming = self._located.readable_following("confirm")
         return None if confirming is None else confirming.study.confirmation

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from studies import small_settings, trial_record
 
+from sweeper.errors import StorageAwayError
 from sweeper.search.repeats import seeds_of
 from sweeper.sweep.scheduling.checkpoint_cleaner import CheckpointCleaner
 from sweeper.trials import Confirmation, TrialRecord, TrialState, plan_of, run_id_of
@@ -41,21 +42,20 @@ def cleaner_of(
     policy: Any,
     *,
     confirms: Any = None,
-    confirmed: Confirmation | None = None,
+    follow: Callable[[str], Any] = lambda _: None,
     **more: Any,
 ) -> CheckpointCleaner:
     """Return the cleaner of a study whose best trials are those that `best` returns.
 
     Args:
         confirms: Plan of the study if it confirms another one.
-        confirmed: Ranking of the study that has confirmed this one.
+        follow: Function that returns the study which has confirmed this one.
     """
     facts = SimpleNamespace(confirms=confirms)
-    confirming = confirmed and SimpleNamespace(confirmation=confirmed)
     located: Any = SimpleNamespace(
         study=SimpleNamespace(name="own", best=best, facts=facts),
         paths=SimpleNamespace(all_checkpoints=folder),
-        following=lambda _: confirming,
+        readable_following=follow,
     )
     return CheckpointCleaner(located, small_settings("own", checkpoints=policy, **more))
 
@@ -109,10 +109,23 @@ def test_a_trial_that_ends_while_the_best_is_searched_keeps_its_checkpoints(fold
 
 def test_checkpoints_of_trials_that_will_be_confirmed_are_kept(folder: Path) -> None:
     scores = {0: 0.5, 1: 0.9, 2: 0.7}
-    records = {n: trial_record(n, params={"x": n}, scores={"val": v}) for n, v in scores.items()}
+    records = {n: trial_record(n, params={"x": v}, scores={"val": v}) for n, v in scores.items()}
     confirm = {"best": 2, "seeds": 2}
     cleaner_of(folder, list, {"completed": "best"}, confirm=confirm).clean(records)
     assert names_in(folder) == [1, 2, 3, 4, 5]
+
+
+def test_a_trial_that_the_space_no_longer_allows_makes_room_for_one_that_will_be_confirmed(
+    folder: Path,
+) -> None:
+    params = {0: 0.5, 1: 3.0, 2: 0.7}
+    scores = {0: 0.5, 1: 0.9, 2: 0.7}
+    records = {
+        n: trial_record(n, params={"x": params[n]}, scores={"val": scores[n]}) for n in params
+    }
+    confirm = {"best": 1, "seeds": 2}
+    cleaner_of(folder, list, {"completed": "best"}, confirm=confirm).clean(records)
+    assert names_in(folder) == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +171,21 @@ def test_the_winner_on_fresh_seeds_keeps_its_checkpoints_when_the_search_continu
 ) -> None:
     plan = plan_of([RECORDS[0]], [7], objective="val", direction="maximize")
     confirmed = Confirmation.of("own-confirm", plan, [replace(RECORDS[0], seed=7)])
-    cleaner = cleaner_of(folder, lambda: [RECORDS[1]], {"completed": "best"}, confirmed=confirmed)
-    cleaner.clean({record.number: record for record in RECORDS})
-    assert {0, 1} <= {*names_in(folder)}
+    calls: list[str] = []
+
+    def follow(kind: str) -> Any:
+        calls.append(kind)
+        if len(calls) == 1:
+            raise StorageAwayError("study.db: database is locked")
+        return SimpleNamespace(study=SimpleNamespace(confirmation=confirmed))
+
+    cleaner = cleaner_of(folder, lambda: [RECORDS[1]], {"completed": "best"}, follow=follow)
+    records = {record.number: record for record in [*RECORDS, trial_record(6)]}
+    (folder / "0006").mkdir()
+    cleaner.clean(records)
+    assert {0, 1, 6} <= {*names_in(folder)}, "no winner is known yet"
+    cleaner.clean(records)
+    assert {0, 1, 6} & {*names_in(folder)} == {0, 1}
 
 
 def test_an_error_of_the_cleaner_ends_no_trial_and_is_logged_once(
