@@ -149,8 +149,8 @@ class Agent:
                 findings = [str(error)]
             else:
                 ended = result.result()
-                refused = [] if ended.not_confirmed is None else [ended.not_confirmed]
-                findings = [*refused, *ended.findings]
+                why = ended.why_incomplete
+                findings = [*([] if why is None else [why]), *ended.findings]
         studies = self._studies().values()
         searches = [existing for existing in studies if existing.study.facts.confirms is None]
         chosen = searches if study is None else [self._study(study)]
@@ -320,7 +320,9 @@ class Agent:
 def _to_keep(study: Study) -> int:
     """Return how many trials of a study count towards its number of trials in the next sweep.
 
-    None may, if all of them have failed: with a corrected notebook the study begins anew.
+    Return 0 if all of its trials have failed, because with a corrected notebook the study begins
+    anew. With the same notebook it would only run the rest, so the budget must allow more trials
+    than it will run.
     """
     has_failed = all(record.state is TrialState.FAILED for record in study.records())
     return 0 if has_failed else study.claimed()[0]

@@ -30,6 +30,7 @@ from ..trials import (
     Mean,
     MoreSeeds,
     MoreTrials,
+    Params,
     Region,
     Resume,
     Spent,
@@ -127,10 +128,7 @@ class StudySoFar:
         found = [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
         if not self.is_by_fold:
             return found
-        return [
-            replace(trial, params={n: v for n, v in trial.params.items() if n != FOLD})
-            for trial in found
-        ]
+        return [replace(trial, params=_without_fold(trial.params)) for trial in found]
 
     @property
     def is_by_fold(self) -> bool:
@@ -279,6 +277,10 @@ def _mattered(study: StudySoFar) -> Iterator[Mattered]:
             others=max(others, default=None),
             pair=pair,
         )
+
+
+def _without_fold(params: Params) -> Params:
+    return {name: value for name, value in params.items() if name != FOLD}
 
 
 def _groups(named: Mapping[str, Importance]) -> list[dict[str, float]]:

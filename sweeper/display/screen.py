@@ -226,14 +226,15 @@ def trouble_lines(result: SweepResult) -> list[str]:
 
 def _stopped_lines(result: SweepResult) -> list[str]:
     """List why the sweep ended before it had all its trials, or did not confirm the best ones."""
-    if result.not_confirmed is not None:
-        return [f"the best trials were not confirmed: {result.not_confirmed}"]
-    if result.stopped_by is None:
+    why = result.why_incomplete
+    if why is None:
         return []
+    if result.not_confirmed is not None:
+        return [why]
     if result.stop_cause is StopCause.WORTHLESS:
         return [f"ended early: {result.stopped_by}"]
     if_raised = " with a greater budget" if result.stop_cause is StopCause.BUDGET else ""
-    return [f"stopped by {result.stopped_by}; the same command{if_raised} resumes from here"]
+    return [f"{why}; the same command{if_raised} resumes from here"]
 
 
 def _behind_lines(result: SweepResult) -> list[str]:

@@ -237,14 +237,21 @@ class SweepResult:
         is_fault = self.stop_cause is not None and self.stop_cause.is_failure
         return is_fault or self.not_confirmed is not None
 
+    @property
+    def why_incomplete(self) -> str | None:
+        """Why the sweep lacks trials or the confirmation of its best trials, in words, or None."""
+        if self.not_confirmed is not None:
+            return f"the best trials were not confirmed: {self.not_confirmed}"
+        return None if self.stopped_by is None else f"stopped by {self.stopped_by}"
+
     def __repr__(self) -> str:
         return f"<{self.headline}>"
 
     def _repr_html_(self) -> str:
-        stopped = None if self.stopped_by is None else html.escape(f"stopped by {self.stopped_by}")
+        why = None if self.why_incomplete is None else html.escape(self.why_incomplete)
         page = None if self.page is None else link(self.page, "compare all trials")
         counted = html.escape(f"study {self.study}: {counts_line(self.counts)}")
-        lines = "".join(f"<p>{line}</p>" for line in (counted, stopped, page) if line is not None)
+        lines = "".join(f"<p>{line}</p>" for line in (counted, why, page) if line is not None)
         said = () if self.insights is None else self.insights.sentences
         return lines + sentences_list(said) + trials_table(self.records, self.best, self.objectives)
 

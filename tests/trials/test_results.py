@@ -53,6 +53,11 @@ def test_counts_always_contain_the_states_of_ended_trials_and_running_only_if_a_
     assert count_by_state([BEST, FAILED, running]) == {**counts, "running": 1}
 
 
+def test_jupyter_shows_why_the_best_trials_were_not_confirmed() -> None:
+    page = result(not_confirmed="cost.budget: 5 is <spent>")._repr_html_()
+    assert "<p>the best trials were not confirmed: cost.budget: 5 is &lt;spent&gt;</p>" in page
+
+
 def test_the_json_is_valid_even_with_a_score_that_is_not_finite() -> None:
     data = json.loads(json.dumps(result().to_json(), allow_nan=False))
     best, failed = data["trials"]

@@ -119,7 +119,7 @@ class Padding:
     def seen(self, study: optuna.Study) -> optuna.Study:
         """Return a view of the study in which each trial has a value of every dimension.
 
-        A trial without params is left out, as it is the one that is being proposed.
+        A trial without params is left out: it is being proposed, or waits in the queue.
         """
         return StorageView(study._storage, self._filled).study(study)
 

@@ -239,7 +239,7 @@ def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> op
     return StorageView(study._storage, lambda _: shown).study(study)
 
 
-def _raised(trial: FrozenTrial, floor: float, sign: int) -> FrozenTrial:
+def _raised(trial: FrozenTrial, floor: float, sign: float) -> FrozenTrial:
     """Return a trial whose score is not worse than a floor. Scores times `sign` are maximized."""
     if trial.state is not TrialState.COMPLETE or sign * float(trial.value or 0.0) >= floor:
         return trial
