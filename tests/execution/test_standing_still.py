@@ -89,8 +89,8 @@ def test_a_trial_that_was_frozen_ends_with_the_same_bits(tmp_path: Path) -> None
     took_s = time.monotonic() - began_s
     first, second = (replace(source.outcomes[n], kernel=None, environment="") for n in range(2))
     assert first.state is TrialState.COMPLETED
-    took = {"duration_s": first.duration_s, "ended_at_s": first.ended_at_s}
-    assert first == replace(second, **took)
+    duration_s, ended_at_s = first.duration_s, first.ended_at_s
+    assert first == replace(second, duration_s=duration_s, ended_at_s=ended_at_s)
     assert _printed(specs[0]) == _printed(specs[1]) != ""
     assert source.frozen_metadata.state is TrialState.FROZEN
     assert first.duration_s + second.duration_s < took_s + 0.5
