@@ -26,7 +26,7 @@ class ZygoteReport:
         refusal: Why no kernel can be forked from the zygote. None if kernels can be forked.
         exclude: Modules that keep this zygote from forking kernels. Another zygote can probably
             fork kernels if it does not import them.
-        environment: Environment variables that the imports, and the boot before them, have set.
+        environment: Environment variables that the interpreter, the boot and the imports have set.
         duration_s: Seconds that the imports took.
     """
 
@@ -77,7 +77,7 @@ class ZygoteProcess:
                 self._owner.close()
                 raise
         with contextlib.suppress(ConnectionError):  # The zygote has ended, and will not report.
-            send(self._owner, imports)
+            send(self._owner, {**imports, "env": dict(setup.env)})
 
     def wait_for_report(self, limit_s: float) -> ZygoteReport | None:
         """Return the zygote's report. Return None if the zygote ends first, or takes too long.

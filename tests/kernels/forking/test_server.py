@@ -15,7 +15,7 @@ import pytest
 
 from sweeper.kernels import KernelSetup
 from sweeper.kernels.forking.zygote import messages
-from sweeper.kernels.forking.zygote_process import ZygoteProcess
+from sweeper.kernels.forking.zygote_process import ZygoteProcess, ZygoteReport
 
 pytestmark = pytest.mark.slow
 
@@ -57,8 +57,8 @@ def test_a_fork_server_watches_more_children_than_select_supports(tmp_path: Path
         assert server.poll() is None
 
 
-def test_a_zygote_whose_ipykernel_is_too_old_reports_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "comm.py").write_text("raise ModuleNotFoundError(\"No module named 'comm'\")")
+def report_of_zygote(tmp_path: Path) -> ZygoteReport:
+    """Start a zygote that finds modules in a folder. Return its report."""
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     setup = KernelSetup(
         name="python3", env=env, cwd=tmp_path, runtime_folder=tmp_path, token="sweep-test"
@@ -70,6 +70,20 @@ def test_a_zygote_whose_ipykernel_is_too_old_reports_the_remedy(tmp_path: Path) 
     finally:
         zygote.end()
     assert report is not None
+    return report
+
+
+def test_a_zygote_reports_a_variable_that_its_interpreter_has_set_by_itself(tmp_path: Path) -> None:
+    setting = "import os\nos.environ['OMP_WAIT_POLICY'] = 'PASSIVE'"
+    (tmp_path / "sitecustomize.py").write_text(setting)
+    report = report_of_zygote(tmp_path)
+    assert report.refusal is None
+    assert report.environment["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_a_zygote_whose_ipykernel_is_too_old_reports_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "comm.py").write_text("raise ModuleNotFoundError(\"No module named 'comm'\")")
+    report = report_of_zygote(tmp_path)
     assert report.refusal is not None
     assert "No module named 'comm'" in report.refusal
     assert "pip install -U ipykernel" in report.refusal

@@ -47,7 +47,6 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
     connection = socket.socket(fileno=owner)
     wanted, _ = receive(connection)
     assert wanted is not None
-    before = dict(os.environ)
     try:
         # These modules need ipykernel and `comm`, which an old environment may lack.
         from .cells import CellsProcess
@@ -58,7 +57,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         app.boot(wanted["argv"])
         release_exit_handlers = _hold_exit_handlers()
         install(_FINDERS.read_text(encoding="utf-8"), _PACKAGE_FOLDER, wanted["frozen"])
-        libraries = Libraries(wanted["modules"], app=app, before=before)
+        libraries = Libraries(wanted["modules"], app=app, before=wanted["env"])
     except Exception as error:  # noqa: BLE001  Another version of ipykernel may raise anything.
         refusal = _why_not_booted(error)
         report = {"refusal": refusal, "exclude": [], "environment": {}, "duration_s": 0.0}

@@ -35,14 +35,16 @@ class Libraries:
     Args:
         modules: Names of the modules, in the notebook's order.
         app: Application of the kernel, after its method `boot`.
-        before: Environment of the process before the boot.
+        before: Environment with which this process was started. The interpreter may have changed it
+            before it ran any of this code, as `sitecustomize` does.
 
     Attributes:
         refusal: Why no kernel can be forked. None if kernels can be forked.
         exclude: Modules that another zygote should not import, so that it may be able to fork. They
             start threads, or the effects of their import cannot be repeated in a fork.
-        changed: Value before and value after of each environment variable that the boot and the
-            imports have changed, as they would in a started kernel. None if there was no value.
+        changed: Value before and value after of each environment variable that the interpreter, the
+            boot and the imports have changed, as they would in a started kernel. None if there was
+            no value.
         duration_s: Seconds that the imports took.
     """
 
