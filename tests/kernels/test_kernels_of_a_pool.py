@@ -19,10 +19,11 @@ from studies import until
 from zmq import ZMQError
 
 from sweeper.guard import marked_processes, remove
-from sweeper.kernels import CellFailed, Finished, KernelDied, Raised, Stopped
+from sweeper.kernels import CellFailed, Finished, KernelDied, Raised, SharedCells, Stopped
 from sweeper.kernels.forking.origins import Ready, Stage, Unready
 from sweeper.kernels.process.manager import PrivateKernelManager, QuickClient
 from sweeper.notebook_api.messages import StopReason
+from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
 
@@ -103,6 +104,14 @@ def test_a_kernel_that_ends_while_a_score_is_read_has_died(tmp_path: Path) -> No
     assert (result.ending, result.exit_code) == (KernelDied(), 3)
 
 
+def test_a_notebook_that_lets_its_kernel_end_in_good_order_has_finished(tmp_path: Path) -> None:
+    ends = "get_ipython().kernel.do_shutdown(True)"
+    source = write_notebook(tmp_path / "nb.ipynb", f"import time\n{ends}; time.sleep(2)")
+    with kernel_pool(tmp_path, imports=None) as pool:
+        _, result = run_alone(source, pool, variables=["score"])
+    assert result.ending == Finished()
+
+
 def test_a_client_without_descriptors_for_its_sockets_closes_those_that_it_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -180,13 +189,15 @@ def test_no_kernel_is_started_while_a_zygote_imports_libraries(tmp_path: Path) -
         kernel.kill()
 
 
+@pytest.mark.parametrize("has_imported", [False, True])
 def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables_of_libraries(
-    tmp_path: Path,
+    tmp_path: Path, *, has_imported: bool
 ) -> None:
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
         server = pool.fork_server
         server.start_early(["json"])
-        wait_until_warm(pool)
+        if has_imported:
+            wait_until_warm(pool)
         wants = [server.wants_import_profile]
         server.record_imports({"modules": ["json"], "environment": {"HF_HOME": "/elsewhere"}})
         wants.append(server.wants_import_profile)
@@ -196,6 +207,19 @@ def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables
         assert server.available.stage is Stage.NEVER
 
 
+def test_shared_cells_that_end_with_a_replaced_zygote_are_not_blamed(tmp_path: Path) -> None:
+    cell = "open('begun', 'w').close()\nimport time\ntime.sleep(60)"
+    source = write_notebook(tmp_path / "nb.ipynb", cell, parameters="x = 1", shared=1)
+    with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
+        server = pool.fork_server
+        server._shared_cells = SharedCells.of(ResearchNotebook(source).fresh_copy())
+        server.start_early(["json"])
+        until((tmp_path / "begun").exists)
+        server.record_imports({"modules": ["json"], "environment": {"HF_HOME": "/elsewhere"}})
+        until(lambda: isinstance(server.available, Unready) and "HF_HOME" in server.available.why)
+        assert server.finding is None
+
+
 def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_variables(
     tmp_path: Path,
 ) -> None:
@@ -203,11 +227,13 @@ def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_va
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
         pool.fork_server.start_early(["json"])
         wait_until_warm(pool)
+        early = pool.fork_server._zygote
         pool.fork_server.record_imports({"modules": ["sklearn"], "environment": set_by_library})
-        for check in pool.fork_server._checks:
-            check.join()
-        assert len(pool.fork_server._checks) == 1
-        assert isinstance(pool.fork_server.available, Ready)
+        until(lambda: pool.fork_server._zygote is not early)
+        wait_until_warm(pool)
+        kernel = pool.take({})
+        assert kernel.origin.is_forked
+        kernel.kill()
 
 
 #: Makes the kernel send its next replies as ipykernel 7.0 to 7.3 do, so that it overlooks requests,

@@ -30,8 +30,9 @@ _log = logging.getLogger(__name__)
 # The limits below are chosen, not measured.
 #: Longest time for a zygote's imports, in seconds. During the imports, kernels are started.
 _IMPORT_LIMIT_S = 120
-#: Largest number of zygotes that are started. Each zygote after the first replaces one that died or
-#: that could not fork with all of its modules.
+#: Largest number of zygotes that are started. Each zygote after the first replaces one that died,
+#: that could not fork with all of its modules, or that has other variables of libraries than the
+#: notebook.
 _MOST_ZYGOTES = 5
 
 #: Makes `torch.cuda.is_available()` ask NVML. By default, this call initializes CUDA, and a process
@@ -103,13 +104,9 @@ class ForkServer:
         self._knows_environment = False
         #: Environment of the zygote after its imports.
         self._environment: Mapping[str, str] = env
-        #: Why a zygote that can fork kernels must not do so. None while it may.
-        self._objection: str | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
-        self._checks: list[threading.Thread] = []
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
-        self._trial_zygote: ZygoteProcess | None = None
 
     @property
     def can_start_early(self) -> bool:
@@ -132,39 +129,37 @@ class ForkServer:
         Args:
             modules: Imports in the form of `shown_imports`.
         """
-        self._start({"modules": modules, "environment": {}})
+        with self._lock:
+            if self.can_start_early:
+                self._start({"modules": modules, "environment": {}})
 
     def record_imports(self, profile: Mapping[str, Any]) -> None:
         """Start a zygote that imports what a kernel has imported.
 
-        After `start_early`, check instead whether the zygote may fork kernels: the notebook may
-        have set variables that libraries read when they are imported. Only the first call has an
-        effect.
+        After `start_early`, the new zygote replaces the first one only if the kernel has other
+        variables that libraries read when they are imported. If a library that is imported late has
+        set them, the new zygote has them too. Else the notebook has set them, and no kernel can be
+        forked. Only the first call has an effect.
 
         Args:
             profile: Modules and environment in the form of `in_kernel.import_profile`.
         """
         with self._lock:
-            if self._knows_environment or self._is_closed:
+            if not self.wants_import_profile or self._is_closed:
                 return
             self._knows_environment = True
-        if self._start(profile) or _set_by_notebook(profile, self._environment) is None:
-            return
-        check = threading.Thread(
-            target=self._check, args=[profile], name="fork server check", daemon=True
-        )
-        self._checks.append(check)
-        check.start()
+            if self._import_profile is None:
+                self._start(profile)
+            elif _set_by_notebook(profile, self._environment) is not None:
+                self._import_profile = profile
+                if self._zygote is not None:
+                    self._zygote.let_go()
 
-    def _start(self, profile: Mapping[str, Any]) -> bool:
-        """Start the thread that keeps a zygote. Return False if it was started before."""
-        with self._lock:
-            if self._import_profile is not None:
-                return False
-            self._import_profile = profile
-            self.available = _PREPARING
+    def _start(self, profile: Mapping[str, Any]) -> None:
+        """Start the thread that keeps a zygote."""
+        self._import_profile = profile
+        self.available = _PREPARING
         self._thread.start()
-        return True
 
     def fork(
         self,
@@ -210,12 +205,10 @@ class ForkServer:
         """End the zygote, and with it every kernel that it has forked."""
         with self._lock:
             self._is_closed = True
-            for zygote in (self._zygote, self._trial_zygote):
-                if zygote is not None:
-                    zygote.let_go()
-        for thread in (self._thread, *self._checks):
-            if thread.ident is not None:
-                thread.join()
+            if self._zygote is not None:
+                self._zygote.let_go()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _keep_zygote(self) -> None:
         """Run a zygote, and replace it when it ends. This method runs in a thread."""
@@ -226,9 +219,6 @@ class ForkServer:
                 self._use_zygote(excluded)
                 if self._is_closed:
                     obstacle = "the sweep has ended"
-                    break
-                if self._objection is not None:
-                    obstacle = self._objection
                     break
         except _Refused as refused:
             obstacle = str(refused)
@@ -244,29 +234,35 @@ class ForkServer:
         Raises:
             _Refused: Another zygote could not fork kernels either.
         """
+        profile = self._import_profile
+        assert profile is not None
         try:
-            zygote = self._new_zygote(self._import_profile, excluded)
+            zygote = self._new_zygote(profile, excluded)
         except OSError as error:
             raise _Refused(
                 f"the process that forks kernels does not start ({error}); {SWITCH_OFF}"
             ) from error
         with self._lock:
             self._zygote = zygote
-            if self._is_closed:
+            if self._is_closed or profile is not self._import_profile:
                 zygote.let_go()
         try:
-            self._fork_from(zygote, excluded)
+            self._fork_from(zygote, profile, excluded)
         finally:
             if isinstance(self.available, Ready) and self.available.shared is not None:
                 self.available.shared.lease.close()
             self.available = _PREPARING
             zygote.end()
 
-    def _fork_from(self, zygote: ZygoteProcess, excluded: set[str]) -> None:
+    def _fork_from(
+        self, zygote: ZygoteProcess, profile: Mapping[str, Any], excluded: set[str]
+    ) -> None:
         """Allow forks from a zygote after its report, until the zygote ends.
 
         Args:
             zygote: Zygote that was just started.
+            profile: Modules that the zygote imports, and environment of the kernel that has
+                imported them; see `record_imports`.
             excluded: Modules that the zygote does not import; see `_use_zygote`.
 
         Raises:
@@ -275,7 +271,7 @@ class ForkServer:
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if report is None:
             was_removed = not Path(zygote.path).parent.exists()
-            if was_removed or self._objection is not None:
+            if was_removed or zygote.is_let_go:
                 return
             raise _Refused(
                 f"a process with the same imports died, or took over {_IMPORT_LIMIT_S} s; "
@@ -285,43 +281,14 @@ class ForkServer:
             _log.info("imported in each kernel: %s", ", ".join(report.exclude))
             excluded.update(report.exclude)
             return
-        assert self._import_profile is not None
         self._environment = {**self._setup.env, **report.environment}
-        why = report.refusal or _set_by_notebook(self._import_profile, self._environment)
+        why = report.refusal or _set_by_notebook(profile, self._environment)
         if why is not None:
             raise _Refused(why)
         self._fork_after_shared_cells(zygote, import_s=report.duration_s)
         zygote.wait()
 
-    def _check(self, profile: Mapping[str, Any]) -> None:
-        """Object to forks if the notebook has set variables that libraries read at import.
-
-        A library that is imported late may have set them too. So another zygote shows which
-        variables are set after all imports of the notebook. This method runs in a thread.
-
-        Args:
-            profile: Modules and environment of a kernel; see `record_imports`.
-        """
-        try:
-            zygote = self._new_zygote(profile, frozenset())
-        except OSError as error:
-            _log.info("the environment of the notebook was not checked: %s", error)
-            return
-        with self._lock:
-            self._trial_zygote = zygote
-            if self._is_closed:
-                zygote.let_go()
-        report = zygote.wait_for_report(_IMPORT_LIMIT_S)
-        zygote.end()
-        if report is None:
-            return
-        with self._lock:
-            self._objection = _set_by_notebook(profile, {**self._setup.env, **report.environment})
-            if self._objection is not None and self._zygote is not None:
-                self._zygote.let_go()
-
-    def _new_zygote(self, profile: Mapping[str, Any] | None, excluded: Set[str]) -> ZygoteProcess:
-        assert profile is not None
+    def _new_zygote(self, profile: Mapping[str, Any], excluded: Set[str]) -> ZygoteProcess:
         configuration = ipython_folder(self._setup.runtime_folder)
         env = {**self._setup.env, "IPYTHONDIR": configuration}
         self._setup = replace(self._setup, env=env)
@@ -351,7 +318,7 @@ class ForkServer:
                     self._shared_cells, self._setup, zygote=zygote.path, argv=self._argv
                 )
         except NotShared as error:
-            if not self._is_closed:
+            if not zygote.is_let_go:
                 self.finding = (
                     f"each trial runs the cells tagged 'shared': {error}; remove the tag from "
                     "that cell and from all later cells"

@@ -46,6 +46,7 @@ class ZygoteProcess:
 
     Attributes:
         path: Path of the socket at which the zygote serves after its report.
+        is_let_go: Whether `let_go` was called.
 
     Raises:
         OSError: The interpreter cannot be run.
@@ -59,6 +60,7 @@ class ZygoteProcess:
         imports: dict[str, Any],
     ) -> None:
         self.path = f"{tempfile.mkdtemp(prefix='z', dir=setup.runtime_folder)}/s"
+        self.is_let_go = False
         self._has_reported = False
         self._owner, theirs = socket.socketpair()
         with theirs:
@@ -103,6 +105,7 @@ class ZygoteProcess:
 
     def let_go(self) -> None:
         """Let the zygote end. A call of `wait` then returns. This method is thread-safe."""
+        self.is_let_go = True
         with contextlib.suppress(OSError):  # The zygote has ended already.
             self._owner.shutdown(socket.SHUT_RDWR)
 
