@@ -503,8 +503,8 @@ class SweepClient(PapermillNotebookClient):
         )
         if answer is not None:
             self.answer = answer
-        elif isinstance(self.ending, Finished):
-            self._died()
+        elif isinstance(self.ending, Finished) and self.kernel.exit_code != 0:
+            self._died()  # The last cell may also have asked the kernel to end, to free the GPU.
 
 
 def _save_if_possible(save: Callable[[], None]) -> None:

@@ -163,8 +163,8 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
 def _ending(client: SweepClient) -> Ending:
     """Return how the execution ended.
 
-    A stop does not count if the notebook has finished, and its scores were read, without being
-    disturbed by the stop.
+    A stop does not count if the notebook has finished and its scores were read before the kernel
+    was interrupted.
     """
     has_finished = isinstance(client.ending, Finished) and not client.reports.is_stopping
     if client.running.control.stop_reason and not has_finished:

@@ -89,7 +89,7 @@ class CellFailed:
 
 @dataclass(frozen=True, slots=True)
 class KernelDied:
-    """The kernel's process ended while a cell ran, or before it had answered the last question."""
+    """The kernel's process ended while a cell ran, or failed before it answered the last question."""
 
 
 @dataclass(frozen=True, slots=True)
