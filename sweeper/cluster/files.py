@@ -111,22 +111,39 @@ class Mirror:
         # A guard kills processes by a mark that contains the study's folder. The worker may run on
         # the sweep's machine, so its copy of the study must have another folder than the sweep's.
         paths = workload.paths.copied_below(self.root)
-        cwd = self.copy(workload.cwd)
         url = workload.tracking or ""
         return replace(
             workload,
-            cwd=cwd,
+            cwd=self.copy(workload.cwd),
             paths=paths,
-            # The notebook finds modules beside its working folder, whose path at home may contain
-            # links.
-            code_folder=cwd.resolve(),
+            code_folder=self._code_folder(workload),
             host=host,
             # A worker cannot reach a store in a file.
             tracking=url if url.startswith("http") else None,
         )
 
+    def link_folder(self, workload: Workload) -> None:
+        """Make the notebook's folder, before any file is sent.
+
+        If its path on the sweep's machine contains links, the copy is a link to the copy of the
+        folder that the links lead to. So the notebook finds modules beside this folder, as on the
+        sweep's machine.
+
+        Args:
+            workload: Workload with the paths of the sweep's machine.
+        """
+        cwd = self.copy(workload.cwd)
+        folder = self._code_folder(workload) or cwd
+        folder.mkdir(parents=True, exist_ok=True)
+        if cwd != folder:
+            cwd.parent.mkdir(parents=True, exist_ok=True)
+            cwd.symlink_to(folder)
+
+    def _code_folder(self, workload: Workload) -> Path | None:
+        return None if workload.snapshot is None else self.copy(Path(workload.snapshot.folder))
+
     def lay_out(self, workload: Workload, *, linked: Sequence[Path], made: Sequence[Path]) -> None:
-        """Make the working folder of the trials, next to the files that were sent.
+        """Add modules, folders and links to the files that were sent.
 
         Args:
             workload: Workload with the paths of the worker's copies.
@@ -134,7 +151,6 @@ class Mirror:
                 machine has its own at the same paths, the trials use these.
             made: Folders of the sweep's machine, which may be empty.
         """
-        workload.cwd.mkdir(parents=True, exist_ok=True)
         for file, source in workload.frozen.items():
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             Path(file).write_bytes(source.encode("utf-8", "surrogateescape"))
@@ -142,8 +158,9 @@ class Mirror:
             self.copy(path).mkdir(parents=True, exist_ok=True)
         for path in linked:
             copy = self.copy(path)
-            # Through a broken link, the notebook could not write a file of its own.
-            if path.exists() and not os.path.lexists(copy):
+            # Through a broken link, the notebook could not write a file of its own. `Path.exists`
+            # would raise an error for a folder that the worker's user may not enter.
+            if os.path.exists(path) and not os.path.lexists(copy):
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.symlink_to(path)
 
@@ -186,15 +203,15 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path], list[P
             for name in sorted(folders)
             if not name.startswith((".", "__pycache__"))
             and Path(place, name) not in others
-            and not Path(place, name, "pyvenv.cfg").exists()
-            and not Path(place, name, "sweep.lock").exists()  # The folder belongs to another study.
+            and not os.path.exists(Path(place, name, "pyvenv.cfg"))
+            and not os.path.exists(Path(place, name, "sweep.lock"))  # Another study's folder.
         ]
         below = [Path(place, name) for name in folders]
         linked += [path for path in below if path.is_symlink()]
         made += [path for path in below if not path.is_symlink()]
         for path in (Path(place, name) for name in sorted(names)):
             is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
-            if is_own or not path.is_file():
+            if is_own or not os.path.isfile(path):
                 continue
             size = path.stat().st_size
             if size > _FILE_BYTES or total + size > _ALL_BYTES:

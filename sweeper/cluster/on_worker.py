@@ -152,6 +152,7 @@ class TrialsOnWorker(WorkerPlugin):
         asked = self._workload = pickle.loads(workload)
         check_kernel(asked.kernel_name, asked_by="the notebook")
         self._places()
+        self._mirror.link_folder(asked)
         return {"host": socket.gethostname(), "python": kernel_python(asked.kernel_name)}
 
     def write(self, *, path: str, offset: int, data: bytes, changed_ns: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import http.client
 import os
@@ -100,23 +101,24 @@ def test_a_workers_paths_are_below_its_root(tmp_path: Path) -> None:
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
 
 
-def test_a_worker_has_modules_where_the_notebook_looks_for_them_below_a_linked_folder(
+def test_a_worker_has_modules_where_the_notebook_looks_for_them_from_a_linked_folder(
     tmp_path: Path,
 ) -> None:
-    real, home = tmp_path / "nfs", tmp_path / "home"
-    real.mkdir()
+    real, home = tmp_path / "nfs" / "alice" / "nb", tmp_path / "nb"
+    real.mkdir(parents=True)
     home.symlink_to(real)
-    workload = a_workload(home / "nb")
-    snapshot = CodeSnapshot(
-        folder=str(real / "nb"),
-        notebook_name="nb.ipynb",
-        notebook=workload.notebook.text,
-        files={"../lib/far.py": "far = 1\n"},
-    )
-    there = Mirror(root=tmp_path / "root").workload(
-        replace(workload, snapshot=snapshot), host="node7"
-    )
-    assert there.frozen == {str(there.cwd.parent / "lib" / "far.py"): "far = 1\n"}
+    workload = a_workload(home)
+    assert workload.snapshot is not None
+    files = {"../../../../../../lib/far.py": "far = 1\n", "../lib/near.py": "near = 1\n"}
+    snapshot = replace(workload.snapshot, folder=str(real), files=files)
+    workload = replace(workload, snapshot=snapshot)
+    mirror = Mirror(root=tmp_path / "root")
+    mirror.link_folder(workload)
+    there = mirror.workload(workload, host="node7")
+    mirror.lay_out(there, linked=[], made=[])
+    for file in files:
+        assert (there.cwd.resolve() / file).exists()
+    assert all(Path(file).is_relative_to(mirror.root) for file in there.frozen)
 
 
 def test_a_worker_gets_modules_from_the_snapshot_whatever_else_is_in_the_folder(
@@ -136,6 +138,38 @@ def test_a_worker_gets_modules_from_the_snapshot_whatever_else_is_in_the_folder(
     mirror.lay_out(there, linked=[*linked, home / "lib"], made=made)
     assert (there.cwd / "lib" / "far.py").read_text() == "far = 1\n"
     assert (there.cwd / "data" / "2.csv").readlink() == home / "data" / "2.csv"
+
+
+def close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody enter a folder, not even root."""
+    call = os.stat
+
+    def stat(path: Any, **more: Any) -> os.stat_result:
+        if not isinstance(path, int) and folder in Path(path).parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return call(path, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+
+
+def test_a_folder_that_the_sweeps_user_may_not_enter_is_sent_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = a_workload(tmp_path / "home")
+    closed = tmp_path / "home" / "closed"
+    closed.mkdir()
+    close(closed, monkeypatch)
+    assert files.travelling_files(workload) == ([], [], [closed])
+
+
+def test_a_file_in_a_folder_that_the_workers_user_may_not_enter_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, workload = Mirror(root=tmp_path / "root"), a_workload(tmp_path / "home")
+    there = mirror.workload(workload, host="node7")
+    close(tmp_path / "home", monkeypatch)
+    mirror.lay_out(there, linked=[tmp_path / "home" / "big.csv"], made=[])
+    assert not os.path.lexists(there.cwd / "big.csv")
 
 
 def test_a_notebook_can_write_a_large_file_that_the_worker_lacks(tmp_path: Path) -> None:
