@@ -34,6 +34,7 @@ from ..files import beside, files_below
 from ..kernels import check_kernel
 from ..machine.capacity import read_jobs
 from ..notebook_api.messages import Point
+from ..notebooks.metadata import read_metadata
 from ..settings.machines import Cluster
 from ..study_folder.patience import Patience, is_of_the_machine
 from ..study_folder.snapshots import keep_environment
@@ -282,7 +283,8 @@ class DaskExecutor:
         if refusal is not None:
             return (
                 f"no worker can run these trials: {refusal}; a worker needs the versions, the "
-                "kernel and the data of this machine, room on its disk, and GPUs that work"
+                "kernel and the data of this machine, room on its disk, enough memory and open "
+                "files, and GPUs that work"
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
         limit = f"{self._settings.wait:g} s (cluster: wait)"
@@ -674,8 +676,9 @@ class Member:
 
         A file that the notebook writes itself may be half written while the trial runs. It is
         fetched when two polls in a row have found the same stamp, or after the trial has ended.
-        A file that is gone on the worker is removed when all others of its kind have arrived. So a
-        checkpoint remains here until a newer one has arrived.
+        A file that is gone on the worker is removed when none of its kind is lacking here. So a
+        checkpoint remains here until a newer one has arrived. A file that changes before each poll
+        never arrives. So next to checkpoints of `save_checkpoint`, only these count.
 
         Args:
             trial: The trial.
@@ -696,22 +699,30 @@ class Member:
         files = answer["files"].items()
         found = {name: (int(size), int(time_ns)) for name, (size, time_ns) in files}
         # The notebook shows how far the trial is. At the end it states the trial's outcome, so it
-        # then arrives after the files that the outcome needs.
+        # then arrives after the files that the outcome needs (see `_fetch`).
         for name in sorted(found, key=lambda name: name == NOTEBOOK, reverse=not is_over):
             stamp = found[name]
             is_whole = is_over or is_whole_at_once(name) or trial.seen.get(name) == stamp
             if is_whole and trial.have.get(name) != stamp:
-                self._fetch(trial, name, stamp)
+                self._fetch(trial, name, stamp, is_over=is_over)
         trial.seen = found
-        late = {kind_of(name) for name, stamp in found.items() if trial.have.get(name) != stamp}
+        whole = {kind_of(name) for name in found if is_whole_at_once(name)}
+        late = {
+            kind_of(name)
+            for name in found.keys() - trial.have.keys()
+            if is_whole_at_once(name) or kind_of(name) not in whole
+        }
         gone = [name for name in trial.have if name not in found and name != NOTEBOOK]
         for name in gone:
             if is_over or kind_of(name) not in late:
                 path_of(trial.spec, name).unlink(missing_ok=True)
                 del trial.have[name]
 
-    def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp) -> None:
-        """Fetch one file under a temporary name and rename it, unless it changes meanwhile."""
+    def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp, *, is_over: bool) -> None:
+        """Fetch one file under a temporary name and rename it, unless it changes meanwhile.
+
+        A notebook that already states the end is fetched again when the trial is over.
+        """
         place = path_of(trial.spec, name)
         part = beside(place)
         try:
@@ -722,6 +733,8 @@ class Member:
                     if not (data := self._ask("read", asked)["data"]):
                         return
                     file.write(data)
+            if name == NOTEBOOK and not is_over and _states_end(part):
+                return
             os.replace(part, place)
             trial.have[name] = stamp
         except OSError as error:
@@ -733,6 +746,11 @@ class Member:
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def _states_end(notebook: Path) -> bool:
+    metadata = read_metadata(notebook)
+    return metadata is not None and metadata.state.has_ended
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import pickle
 import random
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sweeper.cluster import executor
 from sweeper.cluster.dask_cluster import DaskWorker
 from sweeper.cluster.executor import Member
 from sweeper.execution.verdict import failed
+from sweeper.notebooks.metadata import BLANK, put_metadata
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
@@ -84,6 +85,7 @@ class PolledCluster(AnsweringCluster):
             The last poll is the one after the trial's end.
         at_home: Called at each poll.
         lost: Files that are gone when the sweep reads them.
+        data: Content of each file.
     """
 
     def __init__(
@@ -92,8 +94,9 @@ class PolledCluster(AnsweringCluster):
         *,
         at_home: Callable[[], object] = lambda: None,
         lost: Collection[str] = (),
+        data: bytes = b"data",
     ) -> None:
-        self.polls, self.at_home, self.lost = polls, at_home, lost
+        self.polls, self.at_home, self.lost, self.data = polls, at_home, lost, data
         self.read: list[str] = []
         self.ran: Any = Future()
 
@@ -117,7 +120,7 @@ class PolledCluster(AnsweringCluster):
                 self.ran.set_result(json.dumps(ended).encode() + b"\n")
         if act == "read" and arguments["name"] not in self.lost:
             self.read.append(arguments["name"])
-            data = b"data"
+            data = self.data
         answered: Any = Future()
         answered.status = "finished"
         answered.set_result(json.dumps(answer).encode() + b"\n" + data)
@@ -226,6 +229,45 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     assert run_on(member, tmp_path).state is TrialState.COMPLETED
     assert kept == [[], ["000001.ckpt"], ["000002.ckpt"], ["000002.ckpt"]]
     assert [path.name for path in folder.iterdir()] == ["000004.ckpt"]
+
+
+def test_a_log_that_changes_before_each_poll_keeps_no_removed_checkpoints_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_LOOK_S", 0.01)
+    log = "checkpoints/events.log"
+    epochs = [{f"checkpoints/{epoch:06d}.ckpt": epoch, log: epoch} for epoch in range(1, 5)]
+    kept: list[list[str]] = []
+    (tmp_path / "out").mkdir()
+    member = member_of(tmp_path, lambda _: b"{}")
+    cluster: Any = PolledCluster(
+        epochs,
+        at_home=lambda: kept.append(sorted(p.name for p in (tmp_path / "out" / "c").glob("*"))),
+    )
+    member.cluster = cluster
+    assert run_on(member, tmp_path).state is TrialState.COMPLETED
+    assert kept == [[], ["000001.ckpt"], ["000002.ckpt"], ["000003.ckpt"]]
+
+
+def test_a_notebook_that_states_the_end_is_not_kept_before_the_trial_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_LOOK_S", 0.01)
+    (tmp_path / "out").mkdir()
+    ended: Any = {"cells": [], "metadata": {}}
+    put_metadata(ended, replace(BLANK, state=TrialState.COMPLETED))
+    notebook = tmp_path / "out" / "0000.ipynb"
+    kept: list[bool] = []
+    member = member_of(tmp_path, lambda _: b"{}")
+    cluster: Any = PolledCluster(
+        [{"notebook": 2, "artifacts/encoder.pt": 1}] * 3,
+        at_home=lambda: kept.append(notebook.exists()),
+        data=json.dumps(ended).encode(),
+    )
+    member.cluster = cluster
+    assert run_on(member, tmp_path).state is TrialState.COMPLETED
+    assert kept == [False, False, False]
+    assert notebook.exists()
 
 
 def test_a_notebook_that_states_the_end_arrives_after_the_files_of_its_trial(
