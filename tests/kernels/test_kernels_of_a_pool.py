@@ -20,7 +20,7 @@ from zmq import ZMQError
 
 from sweeper.guard import marked_processes, remove
 from sweeper.kernels import CellFailed, Finished, KernelDied, Raised, SharedCells, Stopped
-from sweeper.kernels.forking.origins import Ready, Stage, Unready
+from sweeper.kernels.forking.origins import Stage, Unready
 from sweeper.kernels.process.manager import PrivateKernelManager, QuickClient
 from sweeper.notebook_api.messages import StopReason
 from sweeper.notebooks.research import ResearchNotebook

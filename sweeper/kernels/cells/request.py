@@ -89,7 +89,10 @@ class CellFailed:
 
 @dataclass(frozen=True, slots=True)
 class KernelDied:
-    """The kernel's process ended while a cell ran, or failed before it answered the last question."""
+    """The kernel's process ended while a cell ran, or failed before its last answer.
+
+    A kernel that ends after the last cell with the exit code 0 has not died.
+    """
 
 
 @dataclass(frozen=True, slots=True)
