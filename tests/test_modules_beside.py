@@ -135,7 +135,11 @@ def test_where_there_is_no_list_of_processes_none_is_killed(
     def listdir(path: str) -> list[str]:
         raise FileNotFoundError(2, "No such file or directory", path)  # as macOS has no /proc
 
+    def kill(pid: int, number: int) -> None:
+        raise AssertionError(f"process {pid} would have been killed")
+
     monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(os, "kill", kill)
     kill_marked("token-")
     kill_session(1)
 
