@@ -108,7 +108,7 @@ def _pids() -> list[int]:
 def _runs(pid: int) -> bool:
     """Return whether a process still runs. A zombie does not."""
     try:
-        return _stat(pid)[0] not in (b"Z", b"X")
+        return stat_of(pid)[0] not in (b"Z", b"X")
     except OSError:
         return False
 
@@ -121,7 +121,7 @@ def kill_session(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _stat(pid: int) -> list[bytes]:
+def stat_of(pid: int) -> list[bytes]:
     """Return the fields of `/proc/PID/stat` that follow the name: state, parent, …
 
     The name of a process may contain any bytes, even spaces and brackets. So the text is split

@@ -12,13 +12,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
+from ..guard import stat_of
 from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Machine, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .capacity import available_bytes, has_descriptors, memory_of, oom_kills
@@ -781,7 +782,8 @@ class Places:
         except GpuError as error:
             self._close(gpu, str(error))
             return None
-        by_session = _by_session(self._driver.used_by(gpu.uuid))
+        used_by = self._driver.used_by(gpu.uuid)
+        by_session = _by_session(used_by)
         are_measured = True
         for place in places:
             taken_bytes = by_session.get(place.running.points.pid or 0)
@@ -798,7 +800,8 @@ class Places:
         claims = [*self._claims_on(gpu), *others]
         foreign = max(0, (used_bytes or 0) - sum(claim.used_bytes for claim in claims))
         free = usable - foreign - sum(claim.claim_bytes for claim in claims)
-        if others or (are_measured and foreign > (1 - _EMPTY_SHARE) * usable):
+        strange = foreign - _of_commands(used_by, [place.running.points.pid for place in places])
+        if others or (are_measured and strange > (1 - _EMPTY_SHARE) * usable):
             for place in places:  # Another sweep or program may have come after the trial began.
                 place.is_alone_on_gpu = False
         return _Room(
@@ -863,6 +866,28 @@ def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
         if session is not None:
             sessions[session] = sessions.get(session, 0) + n_bytes
     return sessions
+
+
+def _of_commands(used_by: Mapping[int, int], kernels: Collection[int | None]) -> int:
+    """Return how many bytes commands of kernels use that have sessions of their own.
+
+    Such a command is `!python train.py`.
+    """
+    return sum(
+        n_bytes
+        for pid, n_bytes in used_by.items()
+        if _session_of(pid) not in kernels and _is_below(pid, kernels)
+    )
+
+
+def _is_below(pid: int, kernels: Collection[int | None]) -> bool:
+    """Return whether a process was started by one of these kernels, or by what they started."""
+    with suppress(OSError):  # The process has ended, or is that of another container.
+        while pid > 1:
+            if pid in kernels:
+                return True
+            pid = int(stat_of(pid)[1])
+    return False
 
 
 def _gb(n_bytes: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -491,6 +492,27 @@ def test_a_trial_is_not_infeasible_if_another_sweep_or_program_has_come_to_its_g
     assert places.settle(place, outcome).is_infeasible
     Trial(another_sweep).begun()
     assert not places.settle(place, outcome).is_infeasible
+
+
+def test_a_command_of_the_trial_is_no_other_program_on_its_gpu(make: Make) -> None:
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="why")
+    driver = StatedDriver("GPU-a")
+    places = learned(make(driver=driver), 1)
+    trial = Trial(places)
+    place = trial.begun()
+    code = "setsid sleep 60 & echo $!; wait"  # as `!python train.py` has a session of its own
+    kernel = subprocess.Popen(["sh", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    with kernel, process() as other:
+        assert kernel.stdout is not None
+        command = int(kernel.stdout.readline())
+        until(lambda: os.getsid(command) == command)
+        trial.running.points.note_kernel(kernel.pid)
+        driver.by_process["GPU-a"] = {kernel.pid: GIB, command: 30 * GIB}
+        driver.used["GPU-a"] = 31 * GIB
+        assert places.settle(place, outcome).is_infeasible
+        driver.by_process["GPU-a"] = {kernel.pid: GIB, other: 30 * GIB}
+        assert not places.settle(place, outcome).is_infeasible
+        os.kill(command, signal.SIGKILL)
 
 
 def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(make: Make) -> None:
