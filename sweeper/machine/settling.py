@@ -23,7 +23,7 @@ class Circumstances:
         fault: Fault that the trial's message reports. None if it reports no known fault.
         has_gpu: Whether the sweep gave the trial a GPU.
         had_gpu_memory: Whether the trial could use all memory of its GPU.
-        had_host_memory: Whether no other trial ran at the same time.
+        had_host_memory: Whether it is known that no other trial ran at the same time.
         shares_by_mps: Whether the trial shared its GPU through MPS. Another trial may then have
             caused the error.
         failed_gpus: UUIDs of the trial's GPUs that have failed, in one line. None if all work.

@@ -182,7 +182,7 @@ class TrialMetadata(TrialEnd):
         given_by: Source that gives each score, as the name of its `ScoreRank`.
         started_at: When the trial began, plus the time for which it was frozen.
         duration_s: Duration of the attempt in seconds.
-        ended_at_s: When the attempt ended, in seconds since 1970.
+        ended_at_s: Time at which the outcome was decided, in seconds since 1970.
         frozen_at: When the trial was frozen. Only frozen trials have it.
         waits_for: What the trial waits for before it begins.
         pid: Process id of the kernel while the trial runs.

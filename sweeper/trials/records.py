@@ -324,7 +324,8 @@ class TrialEnd:
         reason: Why the trial did not complete. None if it did.
         message: Why the trial did not complete, for people.
         duration_s: Running time in seconds, without waits.
-        ended_at_s: Time at which the kernel ended, in seconds since 1970. 0.0 if it is unknown.
+        ended_at_s: Time at which the outcome was decided, in seconds since 1970. 0.0 if it is
+            unknown.
         gpu: How the trial used its GPUs. None if it is unknown.
         is_infeasible: Whether the trial ran out of memory although no other trial ran. Then no
             trial with its params fits into memory.

@@ -264,7 +264,8 @@ class Kernel:
         """Send a signal to the kernel and the processes that it has started.
 
         Returns:
-            The ids of these processes, except those that the kernel has forked.
+            The ids of these processes. Those that a forked kernel has forked are left out, because
+            they have no mark.
         """
         self._signal(number)
         # A command such as `!python train.py` has a process group of its own.
