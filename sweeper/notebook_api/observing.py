@@ -201,7 +201,10 @@ def _mlflow(module: Any) -> None:
         )
         return
     run = _RunOfTrial(module, known["mlflow"])
-    module.set_tracking_uri(uri)
+    if known["mlflow"]["run_id"] is None:
+        run.use_folder()
+    else:
+        module.set_tracking_uri(uri)
     module.set_tracking_uri = lambda *_, **__: None
     _join(module, run, reports=known["reports"])
 
@@ -267,10 +270,14 @@ class _RunOfTrial:
                 return self._temporary()
             time.sleep(_LOOK_S)
 
-    def _temporary(self) -> str:
-        """Create a run in the temporary folder, which is the store from now on. Return its id."""
+    def use_folder(self) -> None:
+        """Use the temporary folder as the store from now on."""
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow refuses a folder without this.
         self._set_uri(self._trial["temporary"])
+
+    def _temporary(self) -> str:
+        """Create a run in the temporary folder, which is the store from now on. Return its id."""
+        self.use_folder()
         experiment_id = self._set_experiment(self._trial["study"]).experiment_id
         return str(self._module.MlflowClient().create_run(experiment_id).info.run_id)
 
@@ -346,6 +353,8 @@ def _soften_params(module: Any, run: _RunOfTrial) -> None:
 def _mark_steps(module: Any) -> None:
     """Let MLflow pass on whether a call gives a step. By itself, it passes 0 if there is none."""
     log_one, log_several = module.log_metric, module.log_metrics
+    queue = import_module("mlflow.utils.autologging_utils.client").MlflowAutologgingQueueingClient
+    log_queued = queue.log_metrics
 
     @functools.wraps(log_one)
     def log_metric(key: str, value: Any, step: Any = None, *rest: Any, **more: Any) -> Any:
@@ -355,6 +364,14 @@ def _mark_steps(module: Any) -> None:
     def log_metrics(metrics: Any, step: Any = None, *rest: Any, **more: Any) -> Any:
         return log_several(metrics, _NO_STEP if step is None else step, *rest, **more)
 
+    @functools.wraps(log_queued)
+    def log_automatically(
+        self: Any, run_id: Any, metrics: Any, step: Any = None, *rest: Any, **more: Any
+    ) -> Any:
+        step = _NO_STEP if step is None else step
+        return log_queued(self, run_id, metrics, step, *rest, **more)
+
+    queue.log_metrics = log_automatically
     for place in _namespaces(module):
         place.log_metric, place.log_metrics = log_metric, log_metrics
 

@@ -69,12 +69,13 @@ def run_observed(script: str, folder: Path, *, run_id: str | None, **begun: int)
     Args:
         script: The script.
         folder: Folder of the store, and of the folder for what has no run in the store.
-        run_id: Run id of the trial. None if the store has no run of it.
+        run_id: Run id of the trial. None if the folder for what has no run is the store.
         **begun: Number of steps that the earlier attempts have logged, by series.
     """
+    temporary = (folder / "temporary").as_uri()
     mlflow = {
-        "uri": f"sqlite:///{folder}/mlflow.db",
-        "temporary": (folder / "temporary").as_uri(),
+        "uri": temporary if run_id is None else f"sqlite:///{folder}/mlflow.db",
+        "temporary": temporary,
         "version": version("mlflow"),
         "study": "digits",
         "study_id": "one",
@@ -103,17 +104,33 @@ def test_a_notebook_whose_trial_gets_no_run_in_time_logs_to_a_temporary_folder(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "call", ["get_experiment_by_name('mine')", "search_runs()", "MlflowClient().search_experiments()"]
+)
+def test_a_notebook_without_a_run_may_read_from_mlflow_before_it_writes(
+    call: str, tmp_path: Path
+) -> None:
+    run_observed(f"mlflow.{call}", tmp_path, run_id=None)
+
+
+@pytest.mark.slow
 def test_only_values_that_mlflow_gets_without_a_step_are_counted(tmp_path: Path) -> None:
     script = """if True:
+        from mlflow.utils.autologging_utils import MlflowAutologgingQueueingClient
         for epoch in range(3):
             mlflow.log_metric("val", 0.5, step=epoch)
             mlflow.log_metrics({"loss": 0.5})
         for _ in range(2):
             mlflow.log_metrics({"first": 0.5}, step=0)
-            mlflow.MlflowClient().log_metric(mlflow.active_run().info.run_id, "own", 0.5)
+            run_id = mlflow.active_run().info.run_id
+            mlflow.MlflowClient().log_metric(run_id, "own", 0.5)
+            queue = MlflowAutologgingQueueingClient()
+            queue.log_metrics(run_id, {"auto": 0.5})
+            queue.flush()
         steps = {}
         for name, step in seen:
             steps.setdefault(name, []).append(step)
-        assert steps == {"val": [0, 1, 2], "loss": [3, 4, 5], "first": [0, 0], "own": [0, 1]}
+        counted = {"loss": [3, 4, 5], "own": [0, 1], "auto": [0, 1]}
+        assert steps == {"val": [0, 1, 2], "first": [0, 0], **counted}
     """
     run_observed(script, tmp_path, run_id=None, val=5, loss=3)
