@@ -37,23 +37,42 @@ _NOTE_S = 20.0
 def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
     """Return the plan of the study that confirms the best trials of a search.
 
-    Return None if the settings ask for no confirmation, if the search was stopped, or if it has no
-    trial to confirm.
+    Return None if the settings ask for no confirmation, if the search was stopped, or if none of
+    its trials has a score.
 
     Args:
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
         found: Result of the search.
+
+    Raises:
+        SettingsError: None of the trials with a score can run again, nothing is left of the budget,
+            or no study can have the name of the study that confirms.
     """
     asked = search.settings.confirm
     if asked is None or found.stopped_by is not None:
         return None
     ((name, goal),) = search.settings.objective.items()
     best = trials_to_confirm(search.settings, found.records, count=asked.best)
+    if not best and found.best:
+        raise SettingsError(_why_none(search.settings))
     if not best:
         return None
     seeds = fresh_seeds(search.settings, asked.seeds)
     wanted = plan_of(best, seeds, objective=name, direction=goal.direction)
     return following_plan(search, "confirm", wanted, of=found)
+
+
+def _why_none(settings: Settings) -> str:
+    """Return why no trial of a search with scores can run again, and a remedy."""
+    if settings.repeat is not None:
+        return (
+            "no params that the parameters file still allows have a score of each of their runs "
+            "(`repeat`); restore `space`, or add trials with --trials"
+        )
+    return (
+        "the parameters file no longer fits any trial, as warnings say for each; restore its "
+        "`space`, or add trials with --trials"
+    )
 
 
 def trials_to_confirm(

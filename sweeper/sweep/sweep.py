@@ -284,6 +284,7 @@ class Sweep:
                 self._stop_switch.drop_requests()
                 found = with_confirmation(found, self._run_study())
             except BrokenError:
+                answered_again(search, found)
                 raise
             except SweepError as error:  # The search itself has a result, so return that.
                 found = replace(found, not_confirmed=str(error))

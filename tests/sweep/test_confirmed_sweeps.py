@@ -17,7 +17,7 @@ import sweeper
 from sweeper import Sweep, SweepResult
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
-from sweeper.errors import StudyError, TrackingError
+from sweeper.errors import BrokenError, StudyError, TrackingError
 from sweeper.settings.addresses import Address
 from sweeper.sweep.resume_checks import refuse_another_search
 from sweeper.testing import write_notebook
@@ -252,6 +252,36 @@ def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
     assert "is in the way" in result.not_confirmed
     page = make_sweep("refused").plan.paths.page_files / "study.js"
     assert '"is_running":false' in page.read_text()
+
+
+def test_a_search_none_of_whose_trials_can_run_again_says_so_and_is_over(
+    make_sweep: Make,
+) -> None:
+    def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
+
+    how: dict[str, Any] = {"study": {"sampler": "random"}, "options": {"allow_changes": True}}
+    make_sweep("narrowed", run, confirm=None, space={"x": {"low": 0.1, "high": 0.4}}, **how).run()
+    narrowed = make_sweep("narrowed", run, space={"x": {"low": 0.5, "high": 0.6}}, **how)
+    result = narrowed.run()
+    assert result.not_confirmed is not None
+    assert_says(result.not_confirmed, "no longer fits any trial", "restore its `space`")
+    assert result.is_failure
+    page = narrowed.plan.paths.page_files / "study.js"
+    assert '"is_running":false' in page.read_text()
+
+
+def test_a_page_follows_no_confirmation_whose_storage_was_lost(make_sweep: Make) -> None:
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        if is_confirming(spec):
+            paths.following("confirm").storage.unlink(missing_ok=True)
+        return noisy(spec, running)
+
+    sweep = make_sweep("lost", run)
+    paths = sweep.plan.paths
+    with pytest.raises(BrokenError):
+        sweep.run()
+    assert '"is_running":false' in (paths.page_files / "study.js").read_text()
 
 
 def test_while_the_best_trials_are_confirmed_page_and_status_suggest_nothing(
