@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from ...errors import StudyError, first_line
 from ...notebook_api.messages import Point, PointSource
 from ...notebooks.fingerprint import CODE_TAG, tags_as_run
-from ...notebooks.metadata import BLANK, metadata_of, read_metadata
+from ...notebooks.metadata import BLANK, TrialMetadata, metadata_of, read_metadata
 from ...notebooks.reading import read_notebook
 from ...notebooks.scores import scrape
 from ...settings import Settings
@@ -96,8 +96,9 @@ class TrialLog:
         is_in_time = tracker.wait(own_s, patience_s=patience_s)
         for record in self._lacking() if is_in_time else ():
             metadata = read_metadata(record.notebook) or BLANK
-            git = self._git(metadata.environment)
-            tags = {**tags_as_run(self._tags, metadata), **git, **self._of_proposal(record)}
+            own = {**self._git(metadata.environment), **self._of_proposal(record)}
+            kernel = _kernel_tags(_kernel_of(metadata))
+            tags = {**tags_as_run(self._tags, metadata), **own, **kernel}
             tracker.ended(record, self._described(record), self._series_of(record), tags)
         is_in_time = is_in_time and tracker.wait(own_s, patience_s=patience_s)
         tracker.close(lambda: min(own_s(), patience_s()) if is_in_time else 0.0)
@@ -149,6 +150,17 @@ class TrialLog:
             # Another version may have written the record.
             _log.info("MLflow is not given the git commit: %s", error)
             return {}
+
+
+def _kernel_of(metadata: TrialMetadata) -> KernelUse | None:
+    """Return how the kernel of an executed notebook was made. None if the notebook has none."""
+    if metadata.kernel is None:
+        return None
+    return KernelUse(
+        is_forked=metadata.kernel == "warm",
+        shared_cells=metadata.shared_cells,
+        reason=metadata.kernel_reason,
+    )
 
 
 def _kernel_tags(kernel: KernelUse | None) -> Mapping[str, str]:
