@@ -142,7 +142,42 @@ def find_studies(
         wanted: Name of a study, its folder, or a folder above it. None for the working folder.
         storage: URL of an Optuna storage. If it is given, `wanted` is looked up only there.
         tracking_uri: Address of the MLflow store with its password. Default: the address that the
-            study has stored, which has no password.
+            study has stored, with the password that the environment has for it.
+
+    Raises:
+        StudyError: No study was found, or none that can be read.
+    """
+    studies, unusable = _found(wanted, storage, tracking_uri)
+    for error in unusable:  # One unusable study must not hide the others.
+        _log.warning("a study is left out: %s", error)
+    return studies
+
+
+def find_study(
+    wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
+) -> ExistingStudy:
+    """Return the only study that has a name or that is in a folder, as for `find_studies`.
+
+    If `wanted` is None and several studies are found, the one that is being swept is returned.
+
+    Raises:
+        StudyError: No study was found, or more than one, whether they can be read or not.
+    """
+    studies, unusable = _found(wanted, storage, tracking_uri)
+    if len(studies) + len(unusable) > 1:
+        swept = [study for study in studies if wanted is None and study.swept_by()]
+        if len(swept) == 1:
+            return swept[0]
+        folders = ", ".join(display_path(study.paths.folder) for study in swept or studies)
+        unread = "".join(f"; another one cannot be read: {error}" for error in unusable)
+        raise StudyError(f"there are several studies; name one of them: {folders}{unread}")
+    return studies[0]
+
+
+def _found(
+    wanted: str | None, storage: str | None, tracking_uri: str | None
+) -> tuple[list[ExistingStudy], list[StudyError]]:
+    """Return the studies that can be read, and why the others cannot be read.
 
     Raises:
         StudyError: No study was found, or none that can be read.
@@ -166,34 +201,13 @@ def find_studies(
     unusable = [error for error in found if isinstance(error, StudyError)]
     if unusable and not studies:
         raise unusable[0]
-    for error in unusable:  # One unusable study must not hide the others.
-        _log.warning("a study is left out: %s", error)
     if not studies:
         where = "this folder" if wanted is None else repr(wanted)
         raise StudyError(
             f"there is no study in {where} that has begun a trial, nor up to {_LEVELS} folders "
             "deeper; give a study's name, the folder of its outputs, or its name with --storage"
         )
-    return studies
-
-
-def find_study(
-    wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
-) -> ExistingStudy:
-    """Return the one study that `find_studies` finds.
-
-    If `wanted` is None and several studies are found, the one that is being swept is returned.
-
-    Raises:
-        StudyError: No study was found, or more than one.
-    """
-    studies = find_studies(wanted, storage=storage, tracking_uri=tracking_uri)
-    if wanted is None and len(studies) > 1:
-        studies = [study for study in studies if study.swept_by()] or studies
-    if len(studies) > 1:
-        folders = ", ".join(display_path(study.paths.folder) for study in studies)
-        raise StudyError(f"there are several studies; name one of them: {folders}")
-    return studies[0]
+    return studies, unusable
 
 
 def _follow_moves(outputs: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_study_that_never_began_a_trial_does_not_hide_other_studies(
     assert "there is no study in 'out/new' that has begun a trial" in capsys.readouterr().err
 
 
-def test_an_unusable_study_does_not_hide_others_and_is_named_in_a_warning(
+def test_an_unusable_study_does_not_hide_others_but_the_one_to_change_must_be_named(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     def left_out(*words: str) -> list[str]:
@@ -149,8 +149,11 @@ def test_an_unusable_study_does_not_hide_others_and_is_named_in_a_warning(
     for words in ([], ["out"]):
         (line,) = left_out(*words)
         assert "out/other/study.db is damaged" in line
-    assert main(["status", "out/other"]) == 2
-    assert "out/other/study.db is damaged" in capsys.readouterr().err
+    for words in (["status", "out/other"], ["retry", "out", "--failed"], ["enqueue", "x=0.5"]):
+        assert main(words) == 2
+        assert "out/other/study.db is damaged" in capsys.readouterr().err
+    assert main(["stop", "killed"]) == 2
+    assert "nothing to stop" in capsys.readouterr().err
 
 
 def test_a_study_of_another_version_does_not_hide_others_of_its_storage(
