@@ -122,6 +122,7 @@ class Owner(Stored):
         token: Random text that distinguishes this lease from all others.
         copy_id: Id of the folder that is copied.
         folder: Mark of this folder's path. A copy of the folder on this machine has another one.
+            Empty if the process has an earlier version, which does not state it.
         every_s: Seconds between two renewals.
         has_ended: Whether the lease was released.
     """
@@ -130,8 +131,8 @@ class Owner(Stored):
     pid: int
     token: str
     copy_id: str
-    folder: str
     every_s: Interval
+    folder: str = ""
     has_ended: bool = False
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -129,3 +130,12 @@ def test_a_copy_of_the_studys_folder_does_not_take_over_the_lease(leases: Leases
     with pytest.raises(SyncError, match="sweeps this study"):
         copied = LocalMarker(copy_id="one", generation=1)
         leases("copy of study").wait_until_free(copied, is_stopped=lambda: True)
+
+
+def test_the_lease_of_an_earlier_version_is_not_free(leases: Leases) -> None:
+    leases("study").take("one")
+    stated = json.loads(leases.owner().text)
+    del stated["folder"]
+    Store(leases.url).put(NAME, json.dumps(stated).encode())
+    with pytest.raises(SyncError, match="sweeps this study"):
+        leases("study").wait_until_free(None, is_stopped=lambda: True)
