@@ -152,11 +152,18 @@ class RemoteCopy:
         copy, the next one can then still write the copy.
 
         Raises:
-            OSError: The marker cannot be written.
+            OutputError: The marker cannot be written.
         """
-        if self._before is not None:
-            self._mark = replace(self._mark, replaced_id=self._before.study_id)
+        if self._before is None:
+            return
+        self._mark = replace(self._mark, replaced_id=self._before.study_id)
+        try:
             write_atomically(self._paths.copied, self._mark.text)
+        except OSError as error:
+            raise OutputError(
+                f"{display_path(self._paths.copied)}: cannot be written: {first_line(error)}; make "
+                "room, and give the same command again"
+            ) from error
 
     def when_lost(self, call: Callable[[SyncError], object]) -> None:
         """Call a function once another machine has taken over the copy.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -839,6 +840,16 @@ def test_a_study_that_began_anew_and_was_killed_before_its_first_copy_resumes(
         machine.run()
         machine.now()
     assert manifest().study_id == study_id_in(machine.paths.storage, "digits")
+
+
+def test_a_full_disk_refuses_a_study_that_would_begin_anew_in_one_message(tmp_path: Path) -> None:
+    swept(tmp_path)
+    copy = Machine(tmp_path).copy
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with copy.opened(lambda: None), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeper.sync.copying.write_atomically", full)
+        with pytest.raises(OutputError, match="cannot be written.*No space left.*make room"):
+            copy.begin_anew()
 
 
 def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_path: Path) -> None:
