@@ -105,7 +105,8 @@ def test_a_notebook_whose_trial_gets_no_run_in_time_logs_to_a_temporary_folder(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "call", ["get_experiment_by_name('mine')", "search_runs()", "MlflowClient().search_experiments()"]
+    "call",
+    ["get_experiment_by_name('mine')", "search_runs()", "MlflowClient().search_experiments()"],
 )
 def test_a_notebook_without_a_run_may_read_from_mlflow_before_it_writes(
     call: str, tmp_path: Path

@@ -258,7 +258,9 @@ def test_a_search_none_of_whose_trials_can_run_again_says_so_and_is_over(
     make_sweep: Make,
 ) -> None:
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
+        return TrialOutcome(
+            state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))}
+        )
 
     how: dict[str, Any] = {"study": {"sampler": "random"}, "options": {"allow_changes": True}}
     make_sweep("narrowed", run, confirm=None, space={"x": {"low": 0.1, "high": 0.4}}, **how).run()

@@ -848,7 +848,7 @@ def test_a_full_disk_refuses_a_study_that_would_begin_anew_in_one_message(tmp_pa
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with copy.opened(lambda: None), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sweeper.sync.copying.write_atomically", full)
-        with pytest.raises(OutputError, match="cannot be written.*No space left.*make room"):
+        with pytest.raises(OutputError, match=r"cannot be written.*No space left.*make room"):
             copy.begin_anew()
 
 
