@@ -26,6 +26,7 @@ from ..trials import Sentence, TrialRecord
 from . import writer
 from .messages import Call, Reply, Series, Store, TimedPoint, Upload
 from .opening import free_port
+from .refused_starts import RefusedStarts
 from .values import now_ms
 from .views import view_url
 
@@ -43,9 +44,9 @@ _SAY_S = 10.0
 #: were measured to take 7 ms of CPU time for ten points and 5 ms for one point. With a server, each
 #: call is one request.
 _GATHER_S = 0.5
-#: Seconds until a trial's start that MLflow did not accept is written again (chosen, not measured).
-#: The trial's notebook may wait for its run, for a minute at most.
-_START_AGAIN_S = 5.0
+#: While other calls are made all the time, files of a trial wait this many seconds (chosen, not
+#: measured). Then the files of one trial are logged after each batch of calls.
+_FILES_WAIT_S = 30.0
 #: At most this many calls are sent before the answer to the first one is read (chosen, not
 #: measured). The thread that reads the answers often waits for the sweep's interpreter. The writing
 #: process need not wait for this thread.
@@ -116,12 +117,13 @@ class Tracker:
         self._calls: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
         #: Calls that were gathered from the queue and are not sent yet.
         self._gathered: deque[_Entry] = deque()
-        #: Calls that log the files of ended trials, by run id. They wait until there is no other
-        #: call: a notebook may wait for its run, and files may take minutes.
-        self._uploads: dict[str, Call] = {}
-        #: Starts that MLflow did not accept, by run id, and when they are written again.
-        self._failed_starts: dict[str, Call] = {}
-        self._start_again_s = 0.0
+        #: Calls that log the files of ended trials, by run id, each with the time at which the end
+        #: was written. They let other calls go first: a notebook may wait for its run, and files
+        #: may take minutes.
+        self._uploads: dict[str, tuple[float, Call]] = {}
+        #: Whether the last call was such a call.
+        self._has_just_uploaded = False
+        self._refused_starts = RefusedStarts()
         #: Points that were not sent to the process yet, by run id.
         self._points: dict[str, list[TimedPoint]] = {}
         #: Number of trials whose end and files must be written, and number of trials for which the
@@ -287,7 +289,7 @@ class Tracker:
     # --- state of MLflow ----------------------------------------------------------------------
 
     def progress(self) -> tuple[int, int]:
-        """Return how many ends of trials are written, and how many have to be written so far."""
+        """Return how many ended trials were sent with their files, and how many have ended."""
         return self._n_written, self._n_ended
 
     def has_end_of(self, record: TrialRecord) -> bool:
@@ -384,9 +386,10 @@ class Tracker:
         try:
             while True:
                 if not sent and not self._gathered:
-                    if self._uploads and self._calls.empty():
+                    self._gathered.extend(self._refused_starts.pop_due(time.monotonic()))
+                    if not self._gathered and self._is_upload_next():
                         self._gathered.append(self._next_upload())
-                    else:
+                    elif not self._gathered:
                         self._gather(process)
                 while len(sent) < _AHEAD and self._gathered:
                     if not isinstance(call := self._gathered[0], Call):
@@ -409,8 +412,17 @@ class Tracker:
             # The call during which the process has died is not in `sent`, so it is not made again.
             self._gathered.extendleft(reversed(sent))
 
+    def _is_upload_next(self) -> bool:
+        """Return whether the files of a trial are logged before further calls are gathered."""
+        if not self._uploads or self._calls.empty():
+            return bool(self._uploads)
+        since_s, _ = next(iter(self._uploads.values()))
+        return not self._has_just_uploaded and time.monotonic() - since_s >= _FILES_WAIT_S
+
     def _next_upload(self) -> Call:
-        return self._uploads.pop(next(iter(self._uploads)))
+        self._has_just_uploaded = True
+        _, call = self._uploads.pop(next(iter(self._uploads)))
+        return call
 
     def _gather(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for a call, and for further calls that are made soon after it.
@@ -418,6 +430,7 @@ class Tracker:
         Raises:
             EOFError: The process has ended before a call was made.
         """
+        self._has_just_uploaded = False
         while not self._gathered:
             if process.poll() is not None:
                 raise EOFError
@@ -426,9 +439,7 @@ class Tracker:
                 self._ending.wait(_GATHER_S)
                 while True:
                     self._gathered.append(self._calls.get_nowait())
-            if time.monotonic() > self._start_again_s:
-                self._gathered.extendleft(self._failed_starts.values())
-                self._failed_starts.clear()
+            self._gathered.extendleft(self._refused_starts.pop_due(time.monotonic()))
         self._gathered = deque(map(self._with_points, _merged(self._gathered)))
 
     def _with_points(self, call: _Entry) -> _Entry:
@@ -459,13 +470,13 @@ class Tracker:
         if call.method in ("start", "end"):
             # The end of the later attempt logs the files. An end has also written the start.
             self._n_written += self._uploads.pop(call.about, None) is not None
-            self._failed_starts.pop(call.about, None)
+            if call.method == "end" or reply.error is None:
+                self._refused_starts.forget(call.about)
         is_last = call.method == "files" or (call.method == "end" and reply.error is not None)
         self._n_written += is_last
         if reply.error is not None:
             if call.method == "start":
-                self._failed_starts[call.about] = call
-                self._start_again_s = time.monotonic() + _START_AGAIN_S
+                self._refused_starts.add(call, time.monotonic())
             # While a server is unavailable, all calls fail for the same reason.
             self.problem = reply.error
             written = f"{_WHAT[call.method]} {call.about}"
@@ -473,7 +484,8 @@ class Tracker:
         elif call.method in ("start", "end"):
             self.mlflow_run_ids[call.about] = reply.value
             if call.method == "end":
-                self._uploads[call.about] = Call("files", call.about, call.arguments[:1])
+                files = Call("files", call.about, call.arguments[:1])
+                self._uploads[call.about] = (time.monotonic(), files)
         elif call.method == "files":
             self._attempts[call.about] = str(call.arguments[0].attempt)
 

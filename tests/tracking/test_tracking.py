@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import queue
 import random
 import shutil
 import signal
@@ -39,6 +40,7 @@ from sweeper.tracking import (
     artifacts,
     free_port,
     reachable,
+    refused_starts,
     view_of,
     view_url,
 )
@@ -580,7 +582,7 @@ def test_only_the_current_call_is_lost_if_the_writer_dies(
 def test_a_start_that_mlflow_did_not_accept_is_written_before_the_trial_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_module, "_START_AGAIN_S", 0.0)
+    monkeypatch.setattr(refused_starts, "_AGAIN_S", 0.0)
     tracker = opened(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
         storage.execute(
@@ -597,6 +599,7 @@ def test_a_start_that_mlflow_did_not_accept_is_written_before_the_trial_ends(
 def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tracker_module, "_GATHER_S", 60.0)  # The end of the wait ends this, too.
     tracker, taken = opened(tmp_path), list[str]()
     take = tracker._take
 
@@ -614,6 +617,21 @@ def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
     starts, ends = ["start 0003", "start 0000"], ["end 0000", "end 0001", "end 0002"]
     assert taken == [*ends, *starts, "files 0001", "files 0002"]
     assert tracker.progress() == (3, 3)
+    tracker.close()
+
+
+def test_files_are_uploaded_although_other_calls_always_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NeverEmpty(queue.SimpleQueue[Any]):
+        def empty(self) -> bool:
+            return False
+
+    monkeypatch.setattr(queue, "SimpleQueue", NeverEmpty)
+    monkeypatch.setattr(tracker_module, "_FILES_WAIT_S", 0.0)
+    tracker = opened(tmp_path)
+    tracker.ended(trial_record(notebook=tmp_path / "0.ipynb"), PARAMS, {}, {})
+    until(lambda: tracker.progress() == (1, 1), "the files were not uploaded")
     tracker.close()
 
 
