@@ -69,9 +69,11 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         return command, INTERRUPTED
     except SystemExit as end:
         # argparse raises SystemExit after the help or the version. Signal handlers raise it, too.
-        for signal in (name for name, exit_code in OF_SIGNALS.items() if exit_code == end.code):
-            _print_error(f"stopped by {signal}")
-        return command, end.code if isinstance(end.code, int) else OK
+        code = end.code if isinstance(end.code, int) else OK
+        names = {exit_code: name for name, exit_code in OF_SIGNALS.items()}
+        if code in names:
+            _print_error(f"stopped by {names[code]}")
+        return command, code
 
 
 def _print_error(message: str) -> None:

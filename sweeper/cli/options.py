@@ -248,7 +248,12 @@ COMMANDS = {
         _study(
             "the study's name, its folder, or a folder up to three above it (default: this folder)"
         ),
-        _argument("--sort", "NAME", "ended trials by a score, the best first, or by a param"),
+        _argument(
+            "--sort",
+            "NAME",
+            "ended trials by an objective, the best first, or by another score or a param, the "
+            "smallest first; NaN and null are last",
+        ),
         _count("--best", "N", "only the N best of these (without --sort: by the objective)"),
         *_OF_STUDY,
     ),

@@ -294,3 +294,16 @@ def test_trials_are_sorted_by_numbers_then_texts_then_nan_and_null(
     by_score = [trial_record(n, scores={"y": value}) for n, value in enumerate(values)]
     for records in (by_param, by_score):
         assert [record.number for record in sort(existing, records, by="y")] == expected
+
+
+@pytest.mark.parametrize(
+    ("direction", "expected"), [("maximize", [0, 3, 2, 1]), ("minimize", [2, 3, 0, 1])]
+)
+def test_trials_are_sorted_by_an_objective_with_the_best_first_and_nan_last(
+    direction: str, expected: list[int]
+) -> None:
+    settings = small_settings("sorted", objective={"val": direction})
+    values = [0.3, math.nan, 0.1, 0.2]
+    records = [trial_record(number, scores={"val": value}) for number, value in enumerate(values)]
+    existing: Any = SimpleNamespace(settings=settings)
+    assert [record.number for record in sort(existing, records, by=None)] == expected

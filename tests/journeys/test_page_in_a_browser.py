@@ -351,6 +351,28 @@ def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     assert "log=1" in page.url
 
 
+def test_the_bar_of_a_trial_lasts_until_its_kernel_has_ended_or_until_now(
+    tmp_path: Path, visit: Visit
+) -> None:
+    times: dict[str, Any] = {"started_at_s": 100.0, "duration_s": 50.0}
+    ended = [trial_record(0, **times, ended_at_s=4000.0), trial_record(1, **times)]
+    frozen = trial_record(2, started_at_s=100.0, state=TrialState.FROZEN)
+    Page(tmp_path / "index.html", tmp_path / "page", tmp_path / "notes.json").write(
+        study_of_page("digits", [*ended, frozen], best=ended[:1]),
+        small_settings("digits"),
+        is_running=True,
+    )
+    page = visit.page
+    page.goto((tmp_path / "index.html").as_uri())
+    page.locator("#timeline").scroll_into_view_if_needed()
+    page.locator("#timeline canvas").first.wait_for()
+    chart = "echarts.getInstanceByDom(document.getElementById('timeline'))"
+    bars = page.evaluate(f"() => {chart}.getOption().series[0].data")
+    written_s = page.evaluate("() => sweeper.data.written_at_s")
+    ends = {bar["run_id"]: bar["value"][1] / 1000 for bar in bars}
+    assert ends == {"0000": 4000.0, "0001": 150.0, "0002": pytest.approx(written_s)}
+
+
 def note(page: Any, run_id: str, name: str, text: str) -> None:
     """Write a note about a trial of the table."""
     page.get_by_label(f"note on {run_id}").click()
