@@ -111,11 +111,12 @@ class ExistingStudy(LocatedStudy):
         Raises:
             TrackingError: MLflow is unavailable.
         """
-        from ..tracking import RunWriter, Store, reachable
+        from ..tracking import RunWriter, Store, check_reachable
 
         name, study_id = self.study.name, self.study.study_id
         store = Store(address=self.tracking, study=name, study_id=study_id, paths=self.paths)
-        return RunWriter.open(reachable(store))
+        check_reachable(store)
+        return RunWriter.open(store)
 
     def holder(self) -> Holder | None:
         """Return the database session that holds the study's lock.

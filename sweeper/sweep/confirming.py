@@ -22,7 +22,7 @@ from ..settings.addresses import Address
 from ..settings.sections import Algorithm
 from ..study.located import LocatedStudy
 from ..study.study import Study
-from ..tracking import Tracker, reachable
+from ..tracking import Tracker, check_reachable
 from ..trials import Repeats, SweepResult, TrialRecord, best_trials, has_score, plan_of
 from .opening import store_of
 from .planning.plan import SweepPlan, remote_copy
@@ -172,7 +172,9 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
         return found
     if insights is not None:
         try:
-            tracker = Tracker(reachable(store_of(search, study)))
+            store = store_of(search, study)
+            check_reachable(store)
+            tracker = Tracker(store)
         except SweepError as error:
             _log.warning("MLflow lacks the last answer: %s", first_line(error))
         else:

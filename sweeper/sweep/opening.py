@@ -17,7 +17,7 @@ from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..sync.moving import follow
-from ..tracking import Store, Tracker, reachable, view_of
+from ..tracking import Store, Tracker, check_reachable, view_of
 from ..trials import display_path
 from .inputs.learning import learn
 from .inputs.resolving import keep_inputs, with_inputs
@@ -174,7 +174,8 @@ def _opened_tracker(
     """
     paths, settings = plan.paths, plan.settings
     store = store_of(plan, study)
-    tracker = Tracker(reachable(store))
+    check_reachable(store)
+    tracker = Tracker(store)
     try:
         # Trials may begin before the sweep's own store is open. But a notebook that logs to MLflow
         # must find its run, so the sweep then waits for the store.

@@ -6,7 +6,7 @@ The sweep's process uses `Tracker` and does not import MLflow. The process that 
 
 from .files import move_artifacts, put_in_place, replace_database
 from .messages import Store
-from .opening import free_port, reachable, usable
+from .opening import check_reachable, free_port, usable
 from .runs import RunWriter
 from .tracker import PATIENCE_S, Tracker
 from .ui import ui_over
@@ -18,10 +18,10 @@ __all__ = [
     "RunWriter",
     "Store",
     "Tracker",
+    "check_reachable",
     "free_port",
     "move_artifacts",
     "put_in_place",
-    "reachable",
     "replace_database",
     "run_params",
     "ui_over",

@@ -44,8 +44,8 @@ _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 
 
-def reachable(store: Store) -> Store:
-    """Check that a store can be used, and return it.
+def check_reachable(store: Store) -> None:
+    """Check that a store can be used.
 
     This check, before any trial, finds only problems that do not pass by themselves. A store in a
     file is opened later, while trials run.
@@ -59,7 +59,6 @@ def reachable(store: Store) -> Store:
         _probe(address)
     if address.file is not None:
         _refuse_unusable(store, address.file)
-    return store
 
 
 @contextmanager

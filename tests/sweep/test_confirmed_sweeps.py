@@ -232,7 +232,7 @@ def test_the_winner_on_fresh_seeds_is_the_answer_even_if_mlflow_is_away_when_it_
     def is_away(_: object) -> NoReturn:
         raise TrackingError("the server does not answer", "start it first")
 
-    monkeypatch.setattr("sweeper.sweep.confirming.reachable", is_away)
+    monkeypatch.setattr("sweeper.sweep.confirming.check_reachable", is_away)
     result = make_sweep("away").run()
     assert best_x(result) == 0.4
     assert result.not_confirmed is None

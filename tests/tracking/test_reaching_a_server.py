@@ -15,7 +15,7 @@ import pytest
 
 from sweeper.errors import TrackingError
 from sweeper.settings.addresses import Address
-from sweeper.tracking import Store, Tracker, free_port, reachable, tracker
+from sweeper.tracking import Store, Tracker, check_reachable, free_port, tracker
 from sweeper.trials import StudyPaths
 
 ELSEWHERE = "http://mlflow.example:5000"
@@ -88,11 +88,11 @@ def test_a_local_server_is_reached_without_the_proxy_and_earlier_no_proxy_hosts_
     environment.setenv(variable, f"http://127.0.0.1:{free_port(26_000)}")
     environment.setenv("NO_PROXY", "git.example")
     with answering(200) as port:
-        reachable(store_at(f"http://{host}:{port}", tmp_path))
+        check_reachable(store_at(f"http://{host}:{port}", tmp_path))
         assert urllib.request.proxy_bypass(f"{host}:{port}")
         assert urllib.request.proxy_bypass("git.example")
         stated = os.environ["NO_PROXY"]
-        reachable(store_at(f"http://{host}:{port}", tmp_path))
+        check_reachable(store_at(f"http://{host}:{port}", tmp_path))
         assert os.environ["NO_PROXY"] == stated
         assert not urllib.request.proxy_bypass("other.example")
 
@@ -107,23 +107,23 @@ def test_the_message_about_a_server_behind_a_failing_proxy_names_the_proxy_and_n
         at = f"127.0.0.1:{port if code else free_port(26_000)}"
         environment.setenv("http_proxy", f"http://me:hidden@{at}")
         with pytest.raises(TrackingError) as refused:
-            reachable(store_at(ELSEWHERE, tmp_path))
+            check_reachable(store_at(ELSEWHERE, tmp_path))
         assert at in str(refused.value)
         assert "hidden" not in str(refused.value)
         way = "git.example,mlflow.example"
         assert f"NO_PROXY={way}" in str(refused.value)
         environment.setenv("no_proxy", way)
         with pytest.raises(TrackingError) as unknown:
-            reachable(store_at(ELSEWHERE, tmp_path))
+            check_reachable(store_at(ELSEWHERE, tmp_path))
         assert at not in str(unknown.value)
 
 
 def test_only_mlflow_judges_the_certificates_of_a_server_with_https(tmp_path: Path) -> None:
     with answering(200) as port, pytest.raises(TrackingError, match="does not answer"):
-        reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))  # it speaks only HTTP
+        check_reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))  # it speaks only HTTP
     without_certificate = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with answering(200, without_certificate) as port:
-        reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))
+        check_reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))
 
 
 def test_a_server_that_a_proxy_reaches_is_used(
@@ -131,7 +131,7 @@ def test_a_server_that_a_proxy_reaches_is_used(
 ) -> None:
     with answering(200) as port:
         environment.setenv("http_proxy", f"http://127.0.0.1:{port}")
-        reachable(store_at(ELSEWHERE, tmp_path))
+        check_reachable(store_at(ELSEWHERE, tmp_path))
 
 
 @pytest.mark.slow  # MLflow
@@ -140,12 +140,14 @@ def test_a_sweep_says_within_seconds_that_it_waits_for_a_server_until_a_stop_or_
 ) -> None:
     monkeypatch.setattr(tracker, "_SAY_S", 0.2)
     with hanging() as port:
-        stopped = Tracker(reachable(store_at(f"http://127.0.0.1:{port}", tmp_path)))
+        store = store_at(f"http://127.0.0.1:{port}", tmp_path)
+        check_reachable(store)
+        stopped = Tracker(store)
         stopped.wait_until_open(lambda: bool(caplog.messages))
         stopped.close(lambda: 0.0)
         assert str(port) in caplog.messages[0]
         monkeypatch.setattr(tracker, "PATIENCE_S", 0.5)
-        given_up = Tracker(reachable(store_at(f"http://127.0.0.1:{port}", tmp_path)))
+        given_up = Tracker(store)
         with pytest.raises(TrackingError, match=str(port)):
             given_up.wait_until_open()
         given_up.close(lambda: 0.0)

@@ -38,8 +38,8 @@ from sweeper.tracking import (
     RunWriter,
     Tracker,
     artifacts,
+    check_reachable,
     free_port,
-    reachable,
     refused_starts,
     view_of,
     view_url,
@@ -244,11 +244,11 @@ def test_problems_that_do_not_pass_are_found_before_a_store_is_opened(
     tmp_path: Path, change: str, remedy: str
 ) -> None:
     opened(tmp_path).close()
-    assert reachable(store_in(tmp_path, "digits")).study == "digits"
+    check_reachable(store_in(tmp_path, "digits"))
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as stored, stored:
         stored.execute(change)
     with pytest.raises(TrackingError) as refused:
-        reachable(store_in(tmp_path, "digits"))
+        check_reachable(store_in(tmp_path, "digits"))
     assert remedy in str(refused.value)
 
 
