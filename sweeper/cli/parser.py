@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         (like,) = (how for (name, *_), how in COMMANDS[words[0]].arguments if name == "targets")
         convert = like.get("type", str)
         parsed.targets += [convert(word) for word in rest if not word.startswith("-")]
-        rest = [word for word in rest if word.startswith("-")]
+        rest = [word for word in rest if word.startswith("-") and word != "--"]
     if rest:
         flag = rest[0].partition("=")[0]
         if not flag.startswith("-"):

@@ -221,8 +221,12 @@ def test_words_after_an_option_belong_to_those_before_it(
 ) -> None:
     for command in ("replay out/s -j 4 7 0012", "diff out/s --json 7 12", "stop --json out/s 7 12"):
         assert parse(command.split()).targets == ["out/s", "0007", "0012"]
-    options = parse("enqueue out/s lr=1 --like 3 width=8".split())
-    assert (options.targets, options.like) == (["out/s", "lr=1", "width=8"], "0003")
+    for command in (
+        "enqueue out/s lr=1 --like 3 width=8",
+        "enqueue out/s lr=1 --like 3 -- width=8",
+    ):
+        options = parse(command.split())
+        assert (options.targets, options.like) == (["out/s", "lr=1", "width=8"], "0003")
     assert "--jsn" in refused(["diff", "out/s", "--jsn", "7", "12"], capsys)
 
 
