@@ -35,7 +35,7 @@ def status(options: argparse.Namespace) -> int:
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
     ):
         clean_up_after_crash(existing)
-        owner = existing.at_work().swept_by()
+        _, owner = existing.at_work()
         result, snapshot = look(existing)
         chosen = None
         if options.sort is not None or options.best is not None:

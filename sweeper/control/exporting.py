@@ -117,7 +117,8 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             on_render(len(missing))
             for record in missing:
                 _render(record, folder)
-        is_running = existing.swept_by() is not None
+        at_work, process = existing.at_work()
+        is_running = process is not None and at_work is existing
         importances = study.importances(existing.settings.search_space)
         if not is_running and study.known_importances() is None:
             # `status` shows the stored importances, too.
@@ -126,7 +127,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             existing,
             existing.settings,
             is_running=is_running,
-            is_confirming=existing.is_confirming(),
+            is_confirming=at_work is not existing,
             importances=importances,
         )
     except OSError as error:

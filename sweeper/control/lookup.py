@@ -64,24 +64,23 @@ class ExistingStudy(LocatedStudy):
         holder = self.holder()
         return None if holder is None else holder.process
 
-    def at_work(self) -> ExistingStudy:
-        """Return the confirming study while its trials run, else this study.
+    def at_work(self) -> tuple[ExistingStudy, str | None]:
+        """Return the study that is swept now, and the process that sweeps it, as `swept_by` does.
 
         After the search, the sweep of NAME runs the best trials again in the study NAME-confirm.
+        This study is returned if it is swept itself, and if no study is.
         """
-        if self.swept_by() is None:
-            # If NAME-confirm is too long for a name, no such study exists.
-            with suppress(OutputError):
-                # The sweep locks the folder before it makes the study.
-                after = replace(self, paths=self.paths.following("confirm"))
-                if (made := self.following("confirm")) is not None:
-                    after = replace(after, study=made.study, storage_url=made.storage_url)
-                return after if after.swept_by() else self
-        return self
-
-    def is_confirming(self) -> bool:
-        """Return whether a sweep runs the best trials of the study again now."""
-        return self.at_work() is not self
+        if (process := self.swept_by()) is not None:
+            return self, process
+        # If NAME-confirm is too long for a name, no such study exists.
+        with suppress(OutputError):
+            # The sweep locks the folder before it makes the study.
+            after = replace(self, paths=self.paths.following("confirm"))
+            if (made := self.following("confirm")) is not None:
+                after = replace(after, study=made.study, storage_url=made.storage_url)
+            if (process := after.swept_by()) is not None:
+                return after, process
+        return self, None
 
     def opened(self) -> Study:
         """Open the study for changes. Check that this version of Optuna can write to its storage.

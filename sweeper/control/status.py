@@ -40,6 +40,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     to_start = left_to_begin(records, trials=planned)
     importances = study.known_importances()
     insights = None
+    at_work, process = existing.at_work()
     with suppress(SettingsError, StudyError):
         # The study has no settings, or settings of another version.
         insights = answer_of_study(
@@ -47,8 +48,8 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
             existing.settings,
             confirmation=confirmation,
             importances=importances,
-            is_running=existing.swept_by() is not None,
-            is_confirming=existing.is_confirming(),
+            is_running=process is not None and at_work is existing,
+            is_confirming=at_work is not existing,
         )
     result = SweepResult(
         study=study.name,

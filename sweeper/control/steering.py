@@ -40,8 +40,8 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         StudyError: No sweep of the study is alive, a trial does not run, the request cannot be
             written, or the sweep has not stopped in time.
     """
-    search, existing = existing, existing.at_work()
-    process = existing.swept_by()
+    search = existing
+    existing, process = existing.at_work()
     if process is None:
         raise StudyError(
             f"the study {existing.study.name!r} in {display_path(existing.paths.folder)} is not "
