@@ -221,8 +221,10 @@ def test_shared_cells_that_end_with_a_replaced_zygote_are_not_blamed(tmp_path: P
 
 
 def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_variables(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The tests' own process has this variable too, if it has imported the library.
+    monkeypatch.delitem(kernels_alone.ENVIRONMENT, "KMP_INIT_AT_FORK", raising=False)
     set_by_library = {"KMP_INIT_AT_FORK": "FALSE"}
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
         pool.fork_server.start_early(["json"])
