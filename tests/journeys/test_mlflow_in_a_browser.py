@@ -67,7 +67,7 @@ def test_the_printed_link_to_mlflow_draws_parallel_coordinates_of_the_swept_para
     result: dict[str, Any], server: str, page: Any
 ) -> None:
     page.goto(link(result, server))
-    page.get_by_text("Parallel Coordinates").wait_for()
+    page.get_by_role("heading", name="Parallel Coordinates").wait_for()
     drawn = page.locator("svg .dimension .label, svg text.label")
     until(lambda: {"log10_lr", "x", "kind", "val"} <= {*drawn.all_text_contents()})
     assert page.get_by_text(f"{TRIALS} matching runs").is_visible()
