@@ -191,10 +191,11 @@ class TrialQueue:
                 if key not in known:
                     storage.set_study_system_attr(storage.study_id, key, value)
         facts = StudyFacts.of(storage.get_study_user_attrs(storage.study_id))
-        seen = samplers.seen(seen, facts.learned or ())
-        shown = seen.get_all_trials(storage.study_id, deepcopy=False)
-        # Trials of earlier studies have the number -1.
-        index = sum(0 <= other.number < number for other in shown)
+        seen, index = samplers.seen(seen, facts.learned or ()), number
+        if samplers.settings.repeat is not None:
+            shown = seen.get_all_trials(storage.study_id, deepcopy=False)
+            # Trials of earlier studies have the number -1.
+            index = sum(0 <= other.number < number for other in shown)
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
             storage=seen,

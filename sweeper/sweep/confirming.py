@@ -66,8 +66,8 @@ def _why_none(settings: Settings) -> str:
     """Return why no trial of a search with scores can run again, and a remedy."""
     if settings.repeat is not None:
         return (
-            "no params that the parameters file still allows have a score of each of their runs "
-            "(`repeat`); restore `space`, or add trials with --trials"
+            "no proposal has both the scores of all its runs (`repeat`) and params that the "
+            "parameters file still allows; restore `space`, or add trials with --trials"
         )
     return (
         "the parameters file no longer fits any trial, as warnings say for each; restore its "

@@ -140,8 +140,8 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
     """Refuse a study that must not be resumed with this notebook, these settings or these files.
 
     Raises:
-        StudyError: The trials were made of other code or settings, or belong to another search.
-        StudyError: The storage is an old copy.
+        StudyError: The trials were made of other code or settings, or belong to another search, or
+            the storage is an old copy.
         OutputError: The executed notebook of another study would be overwritten.
     """
     if plan.confirming is not None:

@@ -63,7 +63,7 @@ def as_queued(params: Params) -> dict[str, Any]:
 
 
 def in_space(
-    trials: Sequence[FrozenTrial], space: SearchSpace, *, are_whole: bool = False
+    trials: Sequence[FrozenTrial], space: SearchSpace, *, needs_all: bool = False
 ) -> list[FrozenTrial]:
     """Return the trials as if a space had proposed them. Leave out those that it cannot propose.
 
@@ -73,16 +73,17 @@ def in_space(
     Args:
         trials: Trials of the study.
         space: Present search space of the study.
-        are_whole: Whether trials that have other dimensions are left out, too.
+        needs_all: Whether trials with fewer or more params than the space gives are left out, too.
     """
     known, seen = distributions(space), []
     for trial in trials:
         params = {name: from_scalar(value) for name, value in trial.params.items()}
         wanted = [name for name in space if space.exists(name, params)]
         names = [name for name in wanted if name in params]
-        is_whole = trial.state is TrialState.RUNNING or len(names) == len(wanted)
-        is_same = is_whole and len(names) == len(params)
-        if all(space[name].allows(params[name]) for name in names) and (is_same or not are_whole):
+        has_all = trial.state is TrialState.RUNNING or len(names) == len(wanted)
+        if needs_all and not (has_all and len(names) == len(params)):
+            continue
+        if all(space[name].allows(params[name]) for name in names):
             changed = copy.copy(trial)
             changed.distributions = {name: known[name] for name in names}
             changed.params = {name: trial.params[name] for name in names}

@@ -84,6 +84,7 @@ class SamplerFactory:
         self.name = chosen.name if chosen.name != "auto" else self._suitable()
         self._takes_turns = chosen.name == "auto" and self.name == "gp"
         self._options = dict(chosen.options)
+        self._was_changed: bool | None = None
         check_options(
             _CLASSES[self.name], chosen.options, reserved=_PASSED, where=f"{where}: {self.name}"
         )
@@ -125,7 +126,9 @@ class SamplerFactory:
             storage: Storage of the study.
             learned: Trials of each earlier study, the best first.
         """
-        storage = StorageView(storage, self._proposals)
+        is_adapted = self.name in _ONE_SEED or self._has_other_ranges(storage)
+        if self.settings.repeat is not None or is_adapted:
+            storage = StorageView(storage, self._proposals)
         if self.name not in _SEES_INFEASIBLE:
             return storage
         known, space = distributions(self._space), self._space
@@ -152,7 +155,21 @@ class SamplerFactory:
             trials = RepeatedTrials(self.settings, trials).seen()
         if self.name == "gp":
             return trials
-        return in_space(trials, self._space, are_whole=self.name in _ONE_SEED)
+        return in_space(trials, self._space, needs_all=self.name in _ONE_SEED)
+
+    def _has_other_ranges(self, storage: Any) -> bool:
+        """Return whether trials of the study have been proposed from other ranges than the present.
+
+        Only the first call looks, because this factory proposes from the present ranges.
+        """
+        if self._was_changed is None:
+            known = distributions(self.settings.search_space)
+            self._was_changed = any(
+                known.get(name) != own
+                for trial in storage.get_all_trials(storage.study_id, deepcopy=False)
+                for name, own in trial.distributions.items()
+            )
+        return self._was_changed
 
     @cached_property
     def combinations(self) -> int | None:
