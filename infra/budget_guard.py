@@ -3,9 +3,10 @@
 
     budget_guard.py --hours 24 --ledger s3://bucket/ledgers/digits.json -- notebook_hpo.py -i …
 
-The hours of all machines with the same ledger count, those of preempted ones too, from the start of
-each machine. When they are spent, the sweep gets SIGTERM, so that trials save and the remote copy
-is completed. It needs Python 3.9 and nothing else (fsspec where the ledger is a URL).
+The hours of all machines with the same ledger count, those of preempted ones too. Those of this
+machine count from the start of the guard, or with `--since boot` from the machine's, whose setup
+costs, too. When the hours are spent, the sweep gets SIGTERM, so that trials save and the remote
+copy is completed. It needs Python 3.9 and nothing else (fsspec where the ledger is a URL).
 
 Exit codes: that of the sweep; 143 where this machine was interrupted; 0 where the hours are spent,
 so that nothing starts the sweep again.
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -106,13 +108,27 @@ class Ledger:
         os.replace(beside, file)
 
 
-def watch(command: Sequence[str], ledger: Ledger, limit_hours: float, every_s: float) -> int:
+def watch(
+    command: Sequence[str],
+    ledger: Ledger,
+    limit_hours: float,
+    every_s: float,
+    *,
+    since_hours: float,
+) -> int:
     """Run the command until it ends by itself, is interrupted, or the hours are spent.
+
+    Args:
+        command: the sweep.
+        ledger: the hours of all machines.
+        limit_hours: the hours that may be spent.
+        every_s: seconds between two looks at the ledger.
+        since_hours: uptime of this machine at which its hours begin to count.
 
     Returns:
         The exit code for this process.
     """
-    spent_hours = ledger.spent_hours(machine_hours())
+    spent_hours = ledger.spent_hours(uptime_hours() - since_hours)
     if spent_hours >= limit_hours:
         say(f"{spent_hours:.2f} of {limit_hours:g} hours are spent: the sweep is not started")
         return 0
@@ -123,7 +139,7 @@ def watch(command: Sequence[str], ledger: Ledger, limit_hours: float, every_s: f
         try:
             return sweep.wait(every_s)
         except subprocess.TimeoutExpired:
-            spent_hours = ledger.spent_hours(machine_hours())
+            spent_hours = ledger.spent_hours(uptime_hours() - since_hours)
         if spent_hours >= limit_hours:
             break
     say(f"{spent_hours:.2f} of {limit_hours:g} hours are spent: the sweep is stopped")
@@ -134,11 +150,11 @@ def watch(command: Sequence[str], ledger: Ledger, limit_hours: float, every_s: f
         say(f"the sweep has not ended within {GRACE_S / 60:.0f} minutes and is killed")
         sweep.kill()
         sweep.wait()
-    ledger.spent_hours(machine_hours())
+    ledger.spent_hours(uptime_hours() - since_hours)
     return 0
 
 
-def machine_hours() -> float:
+def uptime_hours() -> float:
     """Hours since this machine started, the time in which it was suspended included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) / 3600
 
@@ -154,12 +170,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="budget_guard.py", description=about)
     parser.add_argument("--hours", type=float, required=True, help="of all machines together")
     parser.add_argument("--ledger", required=True, metavar="PATH_OR_URL")
+    parser.add_argument(
+        "--since",
+        choices=("start", "boot"),
+        default="start",
+        help="count this machine's hours from the start of the guard, or from its own",
+    )
     parser.add_argument("--every", type=float, default=EVERY_S, metavar="SECONDS")
     parser.add_argument("command", nargs="+", help="the sweep, after --")
     options = parser.parse_args()
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    machine = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    since_hours = 0.0
+    if options.since == "start":  # Each start counts by itself.
+        since_hours = uptime_hours()
+        machine = f"{machine} {socket.gethostname()} {since_hours:.4f}"
+    ledger = Ledger(options.ledger, machine)
     try:
-        return watch(options.command, Ledger(options.ledger, boot), options.hours, options.every)
+        return watch(options.command, ledger, options.hours, options.every, since_hours=since_hours)
     except DamagedLedger as error:
         print(f"budget_guard.py: {error}", file=sys.stderr)
         return 2

@@ -64,7 +64,7 @@ run() {
     || fail 1 "no tracker answers through the tunnel; start it with 'machines.sh up', and this worker then"
   for _ in 1 2 3; do # exit code 2: the machine before this one may hold the study for another minute
     # shellcheck disable=SC2086  # further options of the sweep
-    "$python" "$here/budget_guard.py" --hours "$BUDGET_HOURS" --ledger "$SWEEP_BUCKET/ledgers/$SWEEP_NAME.json" -- \
+    "$python" "$here/budget_guard.py" --since boot --hours "$BUDGET_HOURS" --ledger "$SWEEP_BUCKET/ledgers/$SWEEP_NAME.json" -- \
       notebook_hpo.py -i "$SWEEP_NOTEBOOK" -o "$SWEEP_OUTPUT" -p "$SWEEP_PARAMETERS" \
       -j "${SWEEP_JOBS:-auto}" --tracking-uri "http://127.0.0.1:$port" ${SWEEP_OPTIONS:-} &
     sweep=$! code=0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from ..errors import SweepError
 from ..trials import StudyPaths, TrialState, each_of
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..sweep import Sweep
     from ..sweep.planning.plan import Adopt
+
+_log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -118,7 +122,14 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
     """Run a sweep, print its result, and return the exit code."""
     with closing(sweep.plan), _signals(sweep) as received:
         console.watch(sweep)
-        result = sweep.run()
+        try:
+            result = sweep.run()
+        except SweepError as error:
+            if not received:
+                raise
+            console.close()
+            _log.warning("%s; the same command begins again", error)
+            return received[-1]
         console.close()
         if events is not None:
             events.write("sweep_ended", result=result.to_json())

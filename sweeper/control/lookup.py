@@ -20,7 +20,7 @@ from ..study.located import LocatedStudy
 from ..study.moves import moves_in
 from ..study.session_lock import Holder, holder_in
 from ..study.study import Study
-from ..study_folder.ownership import is_held, owner_of, while_unswept
+from ..study_folder.ownership import is_held, may_be_elsewhere, owner_of, while_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 
 # MLflow takes 2 s to import, and reading a study does not need it. So the functions that need the
@@ -312,8 +312,10 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
             opened.note_facts(tracking_is_behind=True)
             _correct_trials(opened)
         file = existing.tracking.file
-        # A store in a file that this machine lacks would be made, and has no runs to correct.
-        if study.facts.tracking_is_behind and (file is None or os.path.exists(file)):
+        # A store in a file that this machine lacks would be made, and has no runs to correct. On a
+        # server, the runs of a sweep that lives on another machine must not be ended.
+        has_runs = not may_be_elsewhere(existing.paths) if file is None else os.path.exists(file)
+        if study.facts.tracking_is_behind and has_runs:
             try:
                 _correct_runs(existing)
             except TrackingError as error:

@@ -71,7 +71,8 @@ def _portable(kernel: str, folder: Path) -> str:
     """Return the name of a kernel for the fingerprint.
 
     The path of an interpreter becomes relative to the notebook's folder if its environment is in
-    that folder or in a folder above. So the fingerprint stays the same on another machine.
+    that folder or in a folder above. The user's home is `~`. So the fingerprint stays the same on
+    another machine and for another user.
     """
     if not Path(kernel).is_absolute():
         return kernel
@@ -81,7 +82,11 @@ def _portable(kernel: str, folder: Path) -> str:
         project = environment.parents[2]
     folder = Path(os.path.abspath(folder))
     is_inside = project != project.parent and folder.is_relative_to(project)
-    return os.path.relpath(kernel, folder) if is_inside else kernel
+    if is_inside:
+        return os.path.relpath(kernel, folder)
+    home = Path.home()
+    is_at_home = Path(kernel).is_relative_to(home)
+    return f"~/{Path(kernel).relative_to(home).as_posix()}" if is_at_home else kernel
 
 
 def version(fingerprint: Fingerprint) -> str:

@@ -168,6 +168,15 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
         lock.release()
 
 
+def may_be_elsewhere(paths: StudyPaths) -> bool:
+    """Return whether the folder names a sweep on another host, which this copy may not show.
+
+    The folder may be a copy that was made while that sweep was running.
+    """
+    owner = _read_owner(paths)
+    return bool(owner) and owner["host"] != socket.gethostname()
+
+
 def owner_of(paths: StudyPaths) -> str:
     """Return the process that holds the folder, for messages."""
     owner = _read_owner(paths)

@@ -66,8 +66,13 @@ def opened(
         # From now on, other processes see that a sweep runs and may send requests.
         stack.callback(Requests(plan.paths, on_request).close)
         is_restored = False
+
+        def restores() -> None:
+            folder.is_needed = True  # If the download ends early, the next call uses its files.
+            on_restore()
+
         if plan.remote is not None:
-            is_restored = stack.enter_context(plan.remote.opened(on_restore, is_stopped=is_stopped))
+            is_restored = stack.enter_context(plan.remote.opened(restores, is_stopped=is_stopped))
         if plan.confirming is None:  # A confirming study has the inputs and data of its search.
             plan = with_inputs(plan)
         paths = plan.paths
@@ -181,7 +186,7 @@ def _opened_tracker(
         # must find its run, so the sweep then waits for the store.
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
             tracker.wait_until_open(is_stopped)
-        tracker.drop_others([record.run_id for record in study.records()])
+        tracker.set_others_aside([record.run_id for record in study.records()])
         if settings.study.order == "fixed":
             _keep_order(plan, study)
         study.note_facts(

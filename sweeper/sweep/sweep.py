@@ -288,6 +288,8 @@ class Sweep:
                 raise
             except SweepError as error:  # The search itself has a result, so return that.
                 found = replace(found, not_confirmed=str(error))
+            if self._stop_switch.left_s is not None:
+                return found  # The next call writes the answer again, which takes seconds.
             return answered_again(search, found)
 
     def _kind_of_end(self, result: SweepResult) -> str:

@@ -214,7 +214,7 @@ class RemoteCopy:
                 origin_id=manifest.copy_id,
                 origin_generation=manifest.generation,
             )
-            restore(self._store, manifest, self._contents, mark=self._mark)
+            restore(self._store, manifest, self._contents, mark=self._mark, is_stopped=is_stopped)
             self._lease.check()
         except StoreError as error:
             remedy = "look at the URL and the credentials in the environment"
@@ -298,7 +298,8 @@ class RemoteCopy:
             folder = display_path(self._paths.folder)
             raise SyncError(
                 f"sync: {self.display_url} is newer than the study in {folder}: another machine or "
-                f"folder has continued it; move {folder} away to resume from the copy, or begin "
+                f"folder has continued it; move {folder} and "
+                f"{display_path(self._paths.notebook('*'))} away to resume from the copy, or begin "
                 f"another study with {self._paths.options_of_another}"
             )
 

@@ -97,8 +97,10 @@ class RemoteLease:
             math.ceil(holder.left_s),
         )
         while holder is not None:
+            if is_stopped():
+                raise SyncError("sync: the sweep was stopped while it waited for the remote copy")
             is_renewed = holder.owner != first.owner or holder.age_s < least_age_s - _CLOCK_S
-            if is_renewed or is_stopped() or time.monotonic() > end_s:
+            if is_renewed or time.monotonic() > end_s:
                 raise SyncError(
                     f"sync: {self._store.url}: {holder.owner.words} sweeps this study, and renewed "
                     f"its lease {holder.age_s:.0f} s ago; stop it there, or choose another name "

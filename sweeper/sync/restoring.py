@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ..trials import display_path
 from .contents import NOTEBOOK, STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
-from .store import Store
+from .store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -29,11 +30,20 @@ _NO_STUDY = (
 )
 #: A warning names at most this many files (chosen, not measured).
 _MOST_NAMES = 5
+#: A download that fails is repeated for this many seconds, with this pause (chosen, not measured).
+_PATIENCE_S, _PAUSE_S = 60.0, 1.0
 #: This many objects are downloaded at the same time (chosen, not measured).
 _AT_ONCE = 8
 
 
-def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: LocalMarker) -> None:
+def restore(
+    store: Store,
+    manifest: Manifest,
+    contents: Contents,
+    *,
+    mark: LocalMarker,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """Download all files of a copy.
 
     Each file is written under a temporary name in its folder, compared with its hash, and renamed.
@@ -46,10 +56,12 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         manifest: Manifest of the copy.
         contents: Paths of the files on this machine.
         mark: Marker to write to the study's folder.
+        is_stopped: Returns whether the sweep was stopped, which ends the download. The next call
+            uses the files that have arrived.
 
     Raises:
-        SyncError: The copy does not fit the options of this call, or its study is missing or
-            damaged.
+        SyncError: The copy does not fit the options of this call, its study is missing or damaged,
+            or the sweep was stopped.
         OutputError: A file of another origin has the path of a restored file.
         StoreError: The store is unavailable.
         OSError: The disk is full or cannot be written.
@@ -69,7 +81,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         if study is None:
             raise SyncError(_NO_STUDY)
     try:
-        _restore_files(store, manifest, contents, places, strange=strange)
+        _restore_files(store, manifest, contents, places, strange=strange, is_stopped=is_stopped)
         if study is not None:
             _move_study(study, contents)
         write_atomically(contents.paths.copied, mark.text)
@@ -87,6 +99,7 @@ def _restore_files(
     places: Mapping[str, Path],
     *,
     strange: Collection[str],
+    is_stopped: Callable[[], bool],
 ) -> None:
     """Download all files except the study's database. Log a warning that names the missing ones.
 
@@ -96,18 +109,27 @@ def _restore_files(
         contents: Paths of the files on this machine.
         places: Paths of the files to download, by their names in the copy.
         strange: Names of files that are left out, because they are none of the study's.
+        is_stopped: Returns whether the sweep was stopped, which ends the download.
     """
 
     def fetch(name: str) -> bool:
-        beside = _fetched(store, manifest.files[name], places[name])
+        entry, place = manifest.files[name], places[name]
+        if _is_here(place, entry):  # An earlier call, which was ended, has downloaded it.
+            return True
+        if is_stopped():
+            raise SyncError("sync: the sweep was stopped while its study was downloaded")
+        beside = _fetched(store, entry, place)
         if beside is not None:
-            os.replace(beside, places[name])
+            os.replace(beside, place)
         return beside is not None
 
     files = [name for name in places if name not in (STUDY, TRACKING)]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
         are_here = zip(files, pool.map(fetch, files), strict=True)
         lost = [*strange, *(name for name, is_here in are_here if not is_here)]
+    finally:
+        pool.shutdown(cancel_futures=True)
     if TRACKING in places:
         tracking = _fetched(store, manifest.files[TRACKING], places[TRACKING])
         if tracking is None or not _has_moved(tracking, manifest, contents):
@@ -183,6 +205,11 @@ def _refuse_files_in_the_way(
                 f"{display_path(place)} is in the way of the study that is to be restored, because "
                 "this study did not write it; move it away, or choose another output with -o"
             )
+        if metadata.state.has_ended and not _is_here(place, manifest.files[name]):
+            raise OutputError(
+                f"{display_path(place)} is in the way of the study that is to be restored: its "
+                "trial has ended here with other results; move the notebooks of this study away"
+            )
     storage = places.get(STUDY)
     # A storage in the study's own folder may be left of a sweep that was killed at its start, so it
     # is replaced and not refused.
@@ -194,6 +221,14 @@ def _refuse_files_in_the_way(
         )
 
 
+def _is_here(place: Path, entry: Entry) -> bool:
+    """Return whether a path has the file of an entry already."""
+    try:
+        return place.stat().st_size == entry.size and hash_of_file(place) == entry.hash
+    except OSError:
+        return False
+
+
 def _fetched(store: Store, entry: Entry, place: Path) -> Path | None:
     """Download an object to a temporary file in the folder of its final path.
 
@@ -202,8 +237,16 @@ def _fetched(store: Store, entry: Entry, place: Path) -> Path | None:
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part = beside(place)
+    until_s = time.monotonic() + _PATIENCE_S
     try:
-        is_there = store.get_file(entry.object, part)
+        while True:
+            try:
+                is_there = store.get_file(entry.object, part)
+                break
+            except StoreError as error:
+                if error.is_refusal or time.monotonic() > until_s:
+                    raise
+                time.sleep(_PAUSE_S)
         if is_there and hash_of_file(part) == entry.hash:
             os.utime(part, (entry.mtime_s, entry.mtime_s))
             return part

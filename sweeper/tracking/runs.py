@@ -6,6 +6,7 @@ call is simply repeated.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ from .values import RUN_ID_TAG, STUDY_ID_TAG, as_params, as_tags, legal, metric
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+
+_log = logging.getLogger(__name__)
 
 _STATUS = {
     TrialState.COMPLETED: "FINISHED",
@@ -44,7 +47,8 @@ class RunWriter:
         runs: MLflow's ids of the study's runs, by the run ids of the trials.
         attempts: For each run that had ended when the store was opened: the number of the attempt
             that the run shows, by the run ids of the trials. The number is empty if the run's end
-            was not written completely.
+            was not written completely. Runs that a user has deleted count, so that they do not come
+            back.
 
     Args:
         client: MLflow's client.
@@ -67,9 +71,10 @@ class RunWriter:
         self._artifacts = Artifacts(client, experiment_id, store, tell)
         found = self._search()
         self.runs = {_run_id_of(run): str(run.info.run_id) for run in found}
+        newest = {_run_id_of(run): run for run in [*self._search(is_deleted=True), *found]}
         self.attempts = {
-            _run_id_of(run): str(run.data.tags.get(_ATTEMPT, ""))
-            for run in found
+            run_id: str(run.data.tags.get(_ATTEMPT, ""))
+            for run_id, run in newest.items()
             if run.info.status != "RUNNING"
         }
 
@@ -145,7 +150,13 @@ class RunWriter:
         if not is_new and self._points.has_others(mlflow_id, series, final=record.scores):
             # An earlier attempt has logged other numbers, and MLflow cannot remove points.
             if self._has_of_notebook(mlflow_id, record, [*described, *series, *record.scores]):
-                nested_id = self._set_aside(record)
+                nested_id = self._set_aside(
+                    record.run_id,
+                    name=f"{record.run_id}.attempt{record.attempt - 1}",
+                    note=f"Attempt {record.attempt} of trial {record.run_id} has other results, "
+                    "which are in the run above this one. This run keeps what the notebook has "
+                    "logged itself.",
+                )
             else:
                 nested_id = None
                 self._client.set_terminated(mlflow_id, status="KILLED")
@@ -217,24 +228,46 @@ class RunWriter:
             parent = self._client.get_run(nested.data.tags[_PARENT])
             self._client.set_terminated(nested.info.run_id, status=parent.info.status)
 
-    def drop_others(self, run_ids: Collection[str]) -> None:
-        """Delete the runs of the study that belong to none of these trials."""
-        for run_id in self.runs.keys() - set(run_ids):
-            self._delete(run_id)
+    def set_others_aside(self, run_ids: Collection[str]) -> None:
+        """Keep the runs of the study that belong to none of these trials, under other names.
+
+        They no longer count as trials of the study, because new trials get their numbers.
+        """
+        others = sorted(self.runs.keys() - set(run_ids))
+        for run_id in others:
+            self._set_aside(
+                run_id,
+                name=f"{run_id}.other",
+                note="The outputs on the machine that continued this study do not have this trial.",
+            )
+        if others:
+            _log.warning(
+                "MLflow has %d trial(s) that these outputs do not have (%s to %s): another copy of "
+                "the study ran them. They stay in MLflow, as %s.other and so on, because new "
+                "trials get their numbers",
+                len(others),
+                others[0],
+                others[-1],
+                others[0],
+            )
 
     # --- parts of these calls --------------------------------------------------------------------
 
-    def _search(self, wanted: str = "") -> list[Run]:
+    def _search(self, wanted: str = "", *, is_deleted: bool = False) -> list[Run]:
         """Return the runs of the study, without the runs of an earlier study of the same name.
 
         Args:
             wanted: Filter in MLflow's query language. Empty for all runs.
+            is_deleted: Whether to return only runs that were deleted, instead of all others.
         """
+        from mlflow.entities import ViewType
+
+        view = ViewType.DELETED_ONLY if is_deleted else ViewType.ACTIVE_ONLY
         runs: list[Run] = []
         token = None
         while True:
             page = self._client.search_runs(
-                [self.experiment_id], wanted, max_results=1000, page_token=token
+                [self.experiment_id], wanted, view, max_results=1000, page_token=token
             )
             runs += [run for run in page if run.data.tags.get(STUDY_ID_TAG) == self._store.study_id]
             token = page.token
@@ -296,26 +329,27 @@ class RunWriter:
         nested = f"tags.`{_PARENT}` = '{mlflow_id}'"
         return bool(others or self._client.search_runs([self.experiment_id], nested, max_results=1))
 
-    def _set_aside(self, record: TrialRecord) -> str:
-        """Keep the run of a trial's earlier attempts, because the notebook has logged to it.
+    def _set_aside(self, run_id: str, *, name: str, note: str) -> str:
+        """Keep a run that no longer counts as a trial of the study.
 
-        The run gets another name and loses the study's id, so that it no longer counts as a trial
-        of the study.
+        The run gets another name, and loses the study's id.
+
+        Args:
+            run_id: Run id of the trial that had the run.
+            name: The run's new name.
+            note: Text for MLflow's page of the run.
 
         Returns:
             MLflow's id of the run.
         """
-        mlflow_id = self.runs[record.run_id]
-        tags = {
-            STUDY_ID_TAG: "",
-            "sweeper.state": str(TrialState.STOPPED),
-            NOTE_TAG: f"Attempt {record.attempt} of trial {record.run_id} has other results, which "
-            "are in the run above this one. This run keeps what the notebook has logged itself.",
-        }
-        self._client.set_terminated(mlflow_id, status="KILLED")
+        mlflow_id = self.runs[run_id]
+        tags = {STUDY_ID_TAG: "", NOTE_TAG: note}
+        if self._client.get_run(mlflow_id).info.status == "RUNNING":
+            tags["sweeper.state"] = str(TrialState.STOPPED)
+            self._client.set_terminated(mlflow_id, status="KILLED")
         self._batches.log(mlflow_id, tags=as_tags(tags))
-        self._client.update_run(mlflow_id, name=f"{record.run_id}.attempt{record.attempt - 1}")
-        self._forget(record.run_id)
+        self._client.update_run(mlflow_id, name=name)
+        self._forget(run_id)
         return mlflow_id
 
     def _delete(self, run_id: str) -> None:

@@ -77,7 +77,7 @@ _WHAT = {
     "end": "the end of trial",
     "files": "the files of trial",
     "describe": "the description of",
-    "drop_others": "the deletion of runs that are unknown to",
+    "set_others_aside": "the new names of runs that are unknown to",
 }
 
 _log = logging.getLogger(__name__)
@@ -220,13 +220,13 @@ class Tracker:
             self._n_ended += 1
         self._calls.put(Call("end", record.run_id, (record, described, series, tags, now_ms())))
 
-    def drop_others(self, run_ids: Collection[str]) -> None:
-        """Delete the runs of the study's other trials.
+    def set_others_aside(self, run_ids: Collection[str]) -> None:
+        """Keep the runs of the study's other trials under other names.
 
-        After a study was restored from a remote copy, MLflow may have trials that are newer than
-        the copy. Their numbers will be given to new trials.
+        MLflow may have trials that are newer than a copy with which a study continues. Their
+        numbers will be given to new trials.
         """
-        self._calls.put(Call("drop_others", "the study", (run_ids,)))
+        self._calls.put(Call("set_others_aside", "the study", (run_ids,)))
 
     def describe(self, answer: Sequence[Sentence]) -> None:
         """Write the first sentences of the study's answer above its runs, in one line."""

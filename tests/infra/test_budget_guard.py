@@ -29,11 +29,11 @@ time.sleep(60)
 """
 
 
-def guarded(folder: Path, *, hours: float, sweep: str = SWEEP) -> subprocess.Popen[str]:
+def guarded(folder: Path, *options: str, hours: float, sweep: str = SWEEP) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             *(sys.executable, budget_guard.__file__, "--hours", repr(hours), "--every", "0.1"),
-            *("--ledger", str(folder / "ledger.json"), "--"),
+            *("--ledger", str(folder / "ledger.json"), *options, "--"),
             *(sys.executable, "-c", sweep, str(folder)),
         ],
         stderr=subprocess.PIPE,
@@ -42,7 +42,7 @@ def guarded(folder: Path, *, hours: float, sweep: str = SWEEP) -> subprocess.Pop
 
 
 def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path: Path) -> None:
-    limit = budget_guard.machine_hours() + 1.5 / 3600
+    limit = 1.5 / 3600
     guard = guarded(tmp_path, hours=limit)
     lines = guard.communicate(timeout=60)[1]
     assert guard.returncode == 0
@@ -51,6 +51,17 @@ def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path
     again = guarded(tmp_path, hours=limit)
     assert "the sweep is not started" in again.communicate(timeout=60)[1]
     assert again.returncode == 0
+
+
+def test_the_hours_before_the_guard_count_only_if_the_machine_was_rented_for_the_sweep(
+    tmp_path: Path,
+) -> None:
+    limit = budget_guard.uptime_hours() / 2
+    own = guarded(tmp_path, hours=limit, sweep="import sys; sys.exit(7)")
+    own.communicate(timeout=60)
+    assert own.returncode == 7
+    rented = guarded(tmp_path, "--since", "boot", hours=limit)
+    assert "the sweep is not started" in rented.communicate(timeout=60)[1]
 
 
 def test_the_guard_passes_an_interruption_to_the_sweep_and_returns_its_exit_code(

@@ -105,6 +105,7 @@ def test_none_in_a_fixed_mapping_is_part_of_the_fingerprint(make: Make) -> None:
         ("{project}/.venv/bin/python", "../.venv/bin/python"),
         ("{project}/.pixi/envs/gpu/bin/python", "../.pixi/envs/gpu/bin/python"),
         ("/elsewhere/.venv/bin/python", "/elsewhere/.venv/bin/python"),
+        ("{home}/venvs/x/bin/python", "~/venvs/x/bin/python"),
         ("/usr/bin/python3", "/usr/bin/python3"),
         ("/bin/python3", "/bin/python3"),
         ("python3", "python3"),
@@ -117,7 +118,7 @@ def test_an_interpreter_in_the_project_has_the_same_path_in_a_copy_of_the_projec
         folder = project / "notebooks"
         folder.mkdir(parents=True)
         notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb", "x = 1.0"))
-        name = kernel.format(project=project)
+        name = kernel.format(project=project, home=Path.home())
         found = fingerprint_of(notebook, small_settings("s"), kernel_name=name)
         assert found["kernel"] == expected
 

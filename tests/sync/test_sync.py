@@ -757,6 +757,34 @@ def test_a_restored_study_continues_in_a_folder_with_another_name(tmp_path: Path
     assert not list((tmp_path / "b").rglob("*.part"))
 
 
+def test_a_restoration_that_failed_uses_what_has_arrived_and_repeats_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept(tmp_path / "a")
+    monkeypatch.setattr(restoring, "_PAUSE_S", 0.0)
+    read, fetched, failures = Store.get_file, list[str](), [StoreError("slow down")]
+
+    def counted(store: Store, name: str, file: Path) -> bool:
+        fetched.append(name)
+        if failures:
+            raise failures.pop()
+        return read(store, name, file)
+
+    monkeypatch.setattr(Store, "get_file", counted)
+    machine = Machine(tmp_path / "b")
+    with machine.opened() as is_brought_back:
+        assert is_brought_back
+    assert not failures
+    assert len(fetched) == len({*fetched}) + 1, "one download was repeated"
+    machine.end()
+    shutil.copytree(tmp_path / "b" / "out", tmp_path / "c" / "out")
+    shutil.rmtree(tmp_path / "c" / "out" / "digits")
+    fetched.clear()
+    with Machine(tmp_path / "c").opened():
+        pass
+    assert len(fetched) < len(objects()), "the notebooks are there already"
+
+
 def test_a_sweep_in_the_same_folder_resumes_at_once_after_a_kill(tmp_path: Path) -> None:
     a = Machine(tmp_path, every_s=60)
     with a.opened():

@@ -481,16 +481,30 @@ def test_the_tags_of_a_trial_that_has_completed_do_not_state_why_it_was_stopped_
     assert RunWriter.open(store_in(store, "stopped before")).runs == {record.run_id: first}
 
 
-def test_a_restored_study_deletes_runs_of_trials_that_it_does_not_have(store: Path) -> None:
+def test_runs_of_trials_that_only_another_copy_of_the_study_has_are_kept_under_other_names(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     writer, of_study = writer_of(store, "restored")
     record = stopped(store)
     written(writer, of_study, *(start_of(replace(record, number=n)) for n in range(3)))
     earlier = RunWriter.open(replace(of_study, study_id="an earlier study of the name"))
     earlier.start(record, PARAMS)
     again = RunWriter.open(of_study)
-    again.drop_others(["0000", "0001"])
+    again.set_others_aside(["0000", "0001"])
     assert {*again.runs} == {*RunWriter.open(of_study).runs} == {"0000", "0001"}
+    kept = writer._client.get_run(writer.runs["0002"]).info
+    assert (kept.run_name, kept.status, kept.lifecycle_stage) == ("0002.other", "KILLED", "active")
+    assert "0002" in caplog.text
     assert {*RunWriter.open(earlier._store).runs} == {"0000"}
+
+
+def test_a_run_that_a_user_has_deleted_does_not_come_back(store: Path) -> None:
+    writer, of_study = writer_of(store, "deleted")
+    record = completed(store)
+    written(writer, of_study, start_of(record), end_of(record), files_of(record))
+    writer._client.delete_run(writer.runs["0000"])
+    later = RunWriter.open(of_study)
+    assert (later.runs, later.attempts) == ({}, {"0000": "1"})
 
 
 def test_a_run_that_a_user_has_renamed_remains_the_run_of_its_trial(store: Path) -> None:
@@ -500,7 +514,7 @@ def test_a_run_that_a_user_has_renamed_remains_the_run_of_its_trial(store: Path)
     mlflow_id = writer.runs["0000"]
     writer._client.update_run(mlflow_id, name="best so far")
     later = RunWriter.open(of_study)
-    later.drop_others(["0000"])
+    later.set_others_aside(["0000"])
     assert (later.runs, later.attempts) == ({"0000": mlflow_id}, {"0000": "1"})
     assert later.start(record, PARAMS) == mlflow_id
     assert writer._client.get_run(mlflow_id).info.run_name == "best so far"
@@ -678,7 +692,7 @@ def test_values_that_a_notebook_has_logged_are_kept_if_a_later_attempt_has_other
     calls = [end_of(first, (0, 0.1)), start_of(again), end_of(again, (0, 0.2))]
     assert written(writer, of_study, *calls) == [None] * 3
     later = RunWriter.open(of_study)
-    later.drop_others(["0000"])
+    later.set_others_aside(["0000"])
     assert later.runs == writer.runs
     assert later.runs["0000"] != kept
     earlier = client.get_run(kept)
