@@ -38,6 +38,7 @@ from ..trials import (
     TrialState,
     Widen,
     Winner,
+    best_trials,
     has_score,
     left_to_begin,
     without_effect,
@@ -129,6 +130,14 @@ class StudySoFar:
         if not self.is_by_fold:
             return found
         return [replace(trial, params=_without_fold(trial.params)) for trial in found]
+
+    @property
+    def ranked(self) -> Sequence[str]:
+        """Run ids of the trials with other params than any better trial, the best score first."""
+        ((name, goal),) = self.settings.objective.items()
+        direction, count = goal.direction, len(self.completed)
+        ranked = best_trials(self.completed, objective=name, direction=direction, count=count)
+        return [trial.run_id for trial in ranked]
 
     @property
     def is_by_fold(self) -> bool:
@@ -408,7 +417,12 @@ def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
     if confirmation is None or mean is None or confirmation.repeats or confirmation.has_no_effect:
         return
     if mean.alike and mean.runs < _MOST_SEEDS:
-        yield MoreSeeds(best=len(confirmation.ranking), seeds=2 * mean.runs)
+        # The command confirms the trials that have the best scores now, so it must reach all these.
+        named, ranked = {winner.run_id, *mean.alike}, study.ranked
+        places = [place for place, run_id in enumerate(ranked, start=1) if run_id in named]
+        if len(places) == len(named) and places[-1] <= 2 * len(named):
+            best = max(places[-1], len(confirmation.ranking))
+            yield MoreSeeds(best=best, seeds=2 * mean.runs)
     if not mean.alike and study.ablated != winner.run_id:
         yield Ablate(study=shlex.join(study.words))
 

@@ -67,7 +67,7 @@ def write_figure(existing: ExistingStudy, file: Path) -> None:
         raise StudyError(
             f"--figure: no trial of the study {existing.study.name!r} has completed; sweep it first"
         )
-    figure = existing.study.figure(file.stem)
+    figure = existing.study.figure(file.stem, existing.settings.search_space)
     save = partial(figure.savefig, format=file.suffix[1:], bbox_inches="tight")
     _write(file, save, flag="--figure")
 

@@ -239,6 +239,11 @@ def targets_of(
             raise StudyError(
                 f"the study {existing.study.name!r} has no trial that has completed; sweep it first"
             )
+        missing = [record.run_id for record in records if not record.notebook.is_file()]
+        if len(missing) < len(records):
+            records = [record for record in records if record.run_id not in missing]
+            if missing:
+                _log.warning("left out, because the notebook is missing: %s", ", ".join(missing))
     if sample is not None:
         n = min(sample, len(records))
         records = [records[index * len(records) // n] for index in range(n)]

@@ -15,7 +15,7 @@ from ..errors import SettingsError, StudyError
 from ..settings.messages import nearest
 from ..settings.sections import Objective
 from ..settings.space import SearchSpace
-from ..trials import TrialRecord, has_score, interval_of, is_number, value_text
+from ..trials import FOLD, TrialRecord, has_score, interval_of, is_number, value_text
 from .lookup import ExistingStudy
 
 #: A param with at most this many values has a row for each value (chosen, not measured). The trials
@@ -96,6 +96,8 @@ class _Table:
 #: The row of a trial in the table of one param, as a number and a text. Rows are sorted by the
 #: number. The text is the label of the row: the value, or the range of values.
 _Place = tuple[float, str]
+#: The fold of a run as text, empty without folds, and its seed.
+_Pair = tuple[str, int]
 
 
 def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str:
@@ -129,11 +131,18 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
         raise StudyError(
             f"--table: no trial of the study {existing.study.name!r} has completed; sweep it first"
         )
-    params = [name for name in settings.space if any(name in record.params for record in records)]
+    tried = {name for record in records for name in record.params}
+    # A param that has left the space since is still one of the trials.
+    params = [
+        *(name for name in settings.space if name in tried),
+        *sorted(tried - {*settings.space}),
+    ]
     for name in by:
         if name not in params:
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
-    places = {name: _places(name, records, SearchSpace(settings.space)) for name in params}
+    has_ranges = is_each or bool(by)  # Each confirmed trial has a row of its own.
+    space = SearchSpace(settings.space)
+    places = {name: _places(name, records, space, has_ranges=has_ranges) for name in params}
     chosen = by or [name for name in params if len({*places[name]}) > 1] or params
     if is_each:
         rows = [
@@ -150,8 +159,8 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
         caption=(
             f"{existing.study.name}: means over {over}, with 95 % intervals. Bold: the best mean"
             f"{' for each param' if is_each else ''}, and means that do not differ significantly "
-            "from it (t test at the 5 % level, paired where the seeds are the same, else Welch's). "
-            "Single trials are never bold."
+            "from it (t test at the 5 % level, paired where the seeds or folds are the same, else "
+            "Welch's). Single trials are never bold."
         ),
     )
 
@@ -174,7 +183,9 @@ def _rows(
     ordered = sorted(groups.items())
     columns = []
     for name, goal in goals.items():
-        samples = [[(record.seed, record.scores[name]) for record in group] for _, group in ordered]
+        samples = [
+            [(_pair_of(record), record.scores[name]) for record in group] for _, group in ordered
+        ]
         columns.append(_means(samples, sign=1 if goal.direction == "maximize" else -1))
     return [
         _Row(labels=[label for _, label in key], n_trials=len(group), means=means)
@@ -182,13 +193,27 @@ def _rows(
     ]
 
 
-def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
-    """Return the row of each trial by its value of a param. Trials without the param come last."""
+def _pair_of(record: TrialRecord) -> _Pair:
+    """Return what two runs have in common if they are paired: the fold of the data and the seed."""
+    return value_text(record.params.get(FOLD, "")), record.seed
+
+
+def _places(
+    name: str, records: Sequence[TrialRecord], space: SearchSpace, *, has_ranges: bool
+) -> list[_Place]:
+    """Return the row of each trial by its value of a param. Trials without the param come last.
+
+    Args:
+        name: The param.
+        records: The trials.
+        space: The search space.
+        has_ranges: Whether many values of a number are grouped by ranges.
+    """
     values = [record.params[name] for record in records if name in record.params]
     numbers: list[Any] = [value for value in values if is_number(value)]
     are_numbers = len(numbers) == len(values)
-    edges = _edges_of(numbers) if are_numbers else []
-    order = [*map(value_text, getattr(space[name], "choices", ())), *map(value_text, values)]
+    edges = _edges_of(numbers) if are_numbers and has_ranges else []
+    order = [*map(value_text, getattr(space.get(name), "choices", ())), *map(value_text, values)]
 
     def place(record: TrialRecord) -> _Place:
         if name not in record.params:
@@ -215,11 +240,11 @@ def _edges_of(numbers: Sequence[float]) -> list[float]:
     return [] if n_parts < 2 or has_few else quantiles(numbers, n=n_parts)
 
 
-def _means(samples: Sequence[Sequence[tuple[int, float]]], *, sign: int) -> list[_Mean]:
+def _means(samples: Sequence[Sequence[tuple[_Pair, float]]], *, sign: int) -> list[_Mean]:
     """Return the mean of each group of trials.
 
     Args:
-        samples: For each group, the seed and the score of each trial.
+        samples: For each group, the fold and seed, and the score of each trial.
         sign: 1 if the score is maximised, -1 if it is minimised.
     """
     means = [fmean(score for _, score in sample) for sample in samples]
@@ -236,15 +261,15 @@ def _means(samples: Sequence[Sequence[tuple[int, float]]], *, sign: int) -> list
     return found
 
 
-def _differ(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, float]]) -> bool:
+def _differ(first: Sequence[tuple[_Pair, float]], second: Sequence[tuple[_Pair, float]]) -> bool:
     """Return whether two means differ at the 5 % level.
 
-    If both groups have the same seeds, this is a paired t test, else Welch's t test.
+    If both groups have the same folds and seeds, this is a paired t test, else Welch's t test.
     """
     from scipy.stats import ttest_ind, ttest_rel
 
-    (seeds, a), (others, b) = (zip(*sorted(sample), strict=True) for sample in (first, second))
-    is_paired = seeds == others and len({*seeds}) == len(seeds)
+    (pairs, a), (others, b) = (zip(*sorted(sample), strict=True) for sample in (first, second))
+    is_paired = pairs == others and len({*pairs}) == len(pairs)
     with warnings.catch_warnings(action="ignore"):  # SciPy warns if all scores are the same.
         found = ttest_rel(a, b) if is_paired else ttest_ind(a, b, equal_var=False)
     is_known = not math.isnan(found.pvalue)

@@ -39,7 +39,7 @@ _WITHIN = 0.9
 FIGURES = {
     "parallel": "plot_parallel_coordinate",
     "history": "plot_optimization_history",
-    "importances": "plot_param_importances",
+    "importances": "",  # drawn here, because Optuna would measure them on a linear scale
     "slice": "plot_slice",
 }
 
@@ -227,13 +227,20 @@ def _of_one(
     return {name: {param: Importance(1.0, 1.0, 1.0)} for name in differ}
 
 
-def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> Any:
+def figure_of(
+    study: optuna.Study,
+    objectives: Sequence[str],
+    *,
+    kind: str,
+    importances: Mapping[str, Mapping[str, Importance]],
+) -> Any:
     """Return a matplotlib figure for a paper, of the first objective.
 
     Args:
         study: Optuna's study.
         objectives: Names of the objectives, in Optuna's order.
         kind: Name of the figure, a key of `FIGURES`.
+        importances: Importance of each param, by objective, for the figure `importances`.
 
     Raises:
         SettingsError: There is no such figure, or matplotlib is not installed.
@@ -252,10 +259,9 @@ def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> A
         # Optuna warns that its figures are experimental.
         from optuna.visualization import matplotlib as drawing
 
-        if kind == "importances":
-            study = StorageView(study._storage, _in_one_space).study(study)
-            what["evaluator"] = optuna.importance.FanovaImportanceEvaluator(seed=0)
         try:
+            if kind == "importances":
+                return _drawn(importances.get(objectives[0], {}), objectives[0])
             axes = getattr(drawing, FIGURES[kind])(study, **what)
         except ImportError as error:
             extra = "--figure needs matplotlib: pip install 'notebook-hpo[figures]' installs it"
@@ -263,6 +269,29 @@ def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> A
         except (ValueError, RuntimeError) as error:
             raise StudyError(f"--figure {kind}: {first_line(error)}") from error
     return np.ravel(axes)[0].figure
+
+
+def _drawn(shares: Mapping[str, Importance], objective: str) -> Any:
+    """Return a figure of importances: a bar for each param, with the bounds of its share.
+
+    Raises:
+        ValueError: No importance is known.
+    """
+    if not shares:
+        raise ValueError(f"the importances for {objective} need {_FEWEST_TRIALS} completed trials")
+    from matplotlib.figure import Figure
+
+    ordered = sorted(shares.items(), key=lambda named: named[1].share)
+    found = [importance for _, importance in ordered]
+    figure = Figure()
+    axes = figure.subplots()
+    axes.barh(
+        [name for name, _ in ordered],
+        [one.share for one in found],
+        xerr=[[one.share - one.low for one in found], [one.high - one.share for one in found]],
+    )
+    axes.set_xlabel(f"share of the variance of {objective}")
+    return figure
 
 
 def _all(chosen: list[FrozenTrial], _: list[FrozenTrial]) -> list[FrozenTrial]:

@@ -385,14 +385,17 @@ class Study:
         new = [params for params in settings.start if params not in known]
         self._queue_once(settings.model_copy(update={"start": new}).start_params)
 
-    def confirm(self, plan: Mapping[str, Any]) -> None:
+    def confirm(self, plan: Mapping[str, Any], made_of: Mapping[str, Any]) -> None:
         """Queue the runs of a plan that the study lacks. Drop queued runs of earlier plans.
 
-        All trials run on a seed before the first trial runs on the next seed.
+        All trials run on a seed before the first trial runs on the next seed. Runs of other code or
+        settings do not count.
 
         Args:
             plan: Params and seeds to run, as `following_plan` makes them.
+            made_of: Fingerprint of new trials.
         """
+        plan = {**plan, "since": self._counts_since(made_of)}
         self.note_facts(confirms=plan)
         _, others, missing = self._runs_of(plan)
         for trial in others:
@@ -405,10 +408,17 @@ class Study:
         """Return whether the study runs trials of the study with this id again."""
         return (self.facts.confirms or {}).get("of") == study_id
 
-    def n_confirming(self, plan: Mapping[str, Any]) -> int:
+    def n_confirming(self, plan: Mapping[str, Any], made_of: Mapping[str, Any]) -> int:
         """Return how many trials the study has after `confirm`, without those queued by hand."""
-        stays, _, missing = self._runs_of(plan)
+        stays, _, missing = self._runs_of({**plan, "since": self._counts_since(made_of)})
         return len(stays) + len(missing)
+
+    def _counts_since(self, made_of: Mapping[str, Any]) -> int:
+        """Return the number of the first trial that counts, because earlier ones ran other code."""
+        facts = self.facts
+        if facts.made_of and facts.made_of != made_of:
+            return len(self._trials())
+        return int((facts.confirms or {}).get("since", 0))
 
     def _runs_of(
         self, plan: Mapping[str, Any]
@@ -431,8 +441,10 @@ class Study:
             if trial.user_attrs.get(BY_HAND) or has_never_begun:
                 continue
             own = identity(trial.system_attrs.get(QUEUED), trial.user_attrs.get(SEED))
-            known.add(own)
-            is_other = trial.state is OptunaState.WAITING and own not in wanted
+            counts = trial.number >= plan["since"]
+            is_other = trial.state is OptunaState.WAITING and not (counts and own in wanted)
+            if counts:
+                known.add(own)
             (others if is_other else stays).append(trial)
         return stays, others, [run for run in runs if identity(*run) not in known]
 
@@ -638,7 +650,12 @@ class Study:
     def importances(
         self, space: SearchSpace, before_step: Callable[[], None] = lambda: None
     ) -> Mapping[str, Mapping[str, Importance]]:
-        """Return the importance of each param, by objective; see `param_importances`."""
+        """Return the importance of each param, by objective; see `param_importances`.
+
+        Empty if the study runs the few best trials of another one again.
+        """
+        if self.facts.confirms is not None:
+            return {}
         known = self.known_importances()
         if known is not None:
             return known
@@ -699,9 +716,11 @@ class Study:
         important = {name: list(found) for name, found in importances.items()}
         return surfaces_of(models, important, before_step=before_step)
 
-    def figure(self, kind: str) -> Any:
+    def figure(self, kind: str, space: SearchSpace) -> Any:
         """Return a matplotlib figure for a paper; see `figure_of`."""
-        return figure_of(self._study, self.facts.objectives, kind=kind)
+        importances = self.importances(space) if kind == "importances" else {}
+        names = self.facts.objectives
+        return figure_of(self._study, names, kind=kind, importances=importances)
 
     def left_by_a_crash(self) -> list[TrialRecord]:
         """Return the records of trials whose ends a killed sweep could not store completely.

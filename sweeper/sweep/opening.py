@@ -94,13 +94,13 @@ def opened(
             )
         )
         if plan.confirming is not None:
-            plan = plan.with_trials(study.n_confirming(plan.confirming))
+            plan = plan.with_trials(study.n_confirming(plan.confirming, plan.fingerprint))
         elif study.facts.replaced_trials and not study.facts.made_of:
             plan = with_inputs(plan)  # It begins anew, with the newest files and data.
         folder.is_needed = is_restored
         _check_resumed(plan, study)
         if plan.confirming is not None:
-            study.confirm(plan.confirming)
+            study.confirm(plan.confirming, plan.fingerprint)
         study.queue_new(plan.settings)
         learn(plan, study)
         _note_places(plan, study)

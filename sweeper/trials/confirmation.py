@@ -123,13 +123,14 @@ class Confirmation:
 
         Args:
             study: Name of the confirming study.
-            plan: Params and seeds of the runs, in the form of `plan_of`.
+            plan: Params and seeds of the runs, in the form of `plan_of`. Trials with smaller
+                numbers than `since` ran other code, and do not count.
             records: Records of the study's trials, in the order of their numbers.
         """
         name, seeds = plan["objective"], list(plan["seeds"])
         runs: dict[object, dict[int, TrialRecord]] = {}
         for record in records:  # A retry has a larger number, and comes after the first attempt.
-            if record.seed in seeds:
+            if record.seed in seeds and record.number >= plan.get("since", 0):
                 keep_run(runs.setdefault(key_of(record.params), {}), record.seed, record, name)
         trials = []
         for trial in plan["trials"]:

@@ -21,10 +21,12 @@ def plan(n_trials: int, n_seeds: int) -> dict[str, Any]:
     return plan_of(found, SEEDS[:n_seeds], objective="acc", direction="maximize")
 
 
-def resumed(opened: Opened, wanted: dict[str, Any]) -> Opened:
+def resumed(opened: Opened, wanted: dict[str, Any], *, code: str = "a") -> Opened:
     """Return the study as the next sweep with this plan opens it."""
-    again = opened.again(trials=opened.study.n_confirming(wanted))
-    again.study.confirm(wanted)
+    made_of = {"cells": [code]}
+    again = opened.again(trials=opened.study.n_confirming(wanted, made_of))
+    again.study.confirm(wanted, made_of)
+    again.study.note_facts(made_of=made_of)
     return again
 
 
@@ -49,6 +51,19 @@ def test_a_smaller_plan_makes_no_run_of_the_plan_before_and_a_larger_one_makes_t
     assert len(runs_left(more)) == 7
     runs = {(run.params["x"], run.seed) for run in more.study.records()}
     assert len(runs) == len(more.study.records()) == 9
+
+
+def test_runs_of_other_code_are_made_again_and_do_not_count(begin: Any) -> None:
+    before = resumed(begin(trials=1), plan(2, 2))
+    before.run(0.1)
+    after = resumed(before, plan(2, 2), code="b")
+    assert after.study.confirmation.n_missing == 4
+    assert len(runs_left(after)) == 4
+    same = resumed(after, plan(2, 2), code="b")
+    assert runs_left(same) == []
+    assert {
+        run.number for trial in same.study.confirmation.ranking for run in trial.runs.values()
+    } == {record.number for record in same.study.records()[1:]}
 
 
 def test_a_run_that_was_interrupted_is_made_first_and_then_only_those_of_the_new_plan(

@@ -16,7 +16,7 @@ from sweeper.errors import StudyError
 from sweeper.search.samplers import ScoreModels
 from sweeper.study.insights import figure_of, forest_importances, param_importances
 from sweeper.study.study import Study
-from sweeper.trials import Reason, TrialOutcome
+from sweeper.trials import Importance, Reason, TrialOutcome
 
 
 def test_every_trial_has_its_own_seed_derived_from_the_studys_seed(begin: Any) -> None:
@@ -198,11 +198,14 @@ def test_without_the_fold_no_joint_share_is_known_because_it_may_be_with_the_fol
     assert {name: found.joint for name, found in left.items()} == {"x": 0.0}
 
 
-@pytest.mark.slow  # scikit-learn is imported
-def test_the_figure_of_importances_has_a_param_whose_range_was_changed() -> None:
+@pytest.mark.slow  # matplotlib is imported
+def test_the_figure_of_importances_shows_those_of_the_answer() -> None:
     pytest.importorskip("matplotlib")
-    figure = figure_of(study_of(30, wider_from=15), ["val"], kind="importances")
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["y", "x"]
+    found = {"val": {"x": Importance(0.7, 0.6, 0.8), "y": Importance(0.2, 0.1, 0.4)}}
+    figure = figure_of(study_of(30), ["val"], kind="importances", importances=found)
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["y", "x"]
+    assert [bar.get_width() for bar in axes.patches] == [0.2, 0.7]
 
 
 def test_importances_are_empty_for_too_few_trials() -> None:

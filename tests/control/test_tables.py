@@ -1,0 +1,71 @@
+"""Test tables for a paper with trials that are only records."""
+
+from __future__ import annotations
+
+import csv
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from studies import small_settings, trial_record
+
+from sweeper.control.tables import paper_table
+from sweeper.trials import Confirmation, TrialRecord, plan_of
+
+pytestmark = pytest.mark.slow  # SciPy is imported
+
+N_CONFIRMED = 15
+
+
+def rows_of(records: list[TrialRecord], by: list[str], **more: Any) -> list[dict[str, str]]:
+    settings = small_settings("s", objective={"acc": "maximize"}, **more)
+    found = SimpleNamespace(
+        settings=settings,
+        study=SimpleNamespace(name="s", records=lambda: records),
+        confirmation=lambda: None,
+    )
+    return [*csv.DictReader(paper_table(found, by=by, kind="csv").splitlines())]  # type: ignore[arg-type]
+
+
+def test_each_confirmed_trial_has_a_row_however_many_there_are() -> None:
+    trials = [
+        trial_record(number, params={"x": number / 100}, scores={"acc": 0.5})
+        for number in range(N_CONFIRMED)
+    ]
+    plan = plan_of(trials, [1, 2], objective="acc", direction="maximize")
+    runs = [
+        trial_record(2 * number + seed, params=trial.params, seed=seed, scores={"acc": number / 10})
+        for number, trial in enumerate(trials)
+        for seed in (1, 2)
+    ]
+    found = SimpleNamespace(
+        settings=small_settings("s", objective={"acc": "maximize"}),
+        study=SimpleNamespace(name="s", records=list),
+        confirmation=lambda: Confirmation.of("s-confirm", plan, runs),
+    )
+    rows = [*csv.DictReader(paper_table(found, by=[], kind="csv").splitlines())]  # type: ignore[arg-type]
+    assert [row["trials"] for row in rows] == ["2"] * N_CONFIRMED
+
+
+def test_runs_on_the_same_folds_are_paired_even_if_all_have_one_seed() -> None:
+    space = {"kind": ["a", "b"]}
+    records = [
+        trial_record(
+            10 * of_b + fold,
+            params={"kind": "b" if of_b else "a", "fold": fold},
+            seed=7,
+            scores={"acc": fold / 10 + of_b / 1000 + fold % 2 / 10000},
+        )
+        for of_b in (0, 1)
+        for fold in range(5)
+    ]
+    rows = rows_of(records, ["kind"], space=space)
+    assert [row["acc_is_best"] for row in rows] == ["False", "True"]
+
+
+def test_a_param_that_has_left_the_space_is_still_a_column() -> None:
+    records = [
+        trial_record(number, params={"x": 0.5, "width": number % 2}, scores={"acc": number / 10})
+        for number in range(4)
+    ]
+    assert [row["width"] for row in rows_of(records, ["width"])] == ["0", "1"]
