@@ -102,5 +102,5 @@ def _quiet_libraries(*, verbose: bool) -> None:
     logging.getLogger("traitlets").setLevel(level if verbose else logging.CRITICAL)
     # Without `-v`, nbclient's logs about dead kernels and failed cells are not shown, because every
     # outcome reports them anyway.
-    logging.getLogger("sweeper.kernels").setLevel(level if verbose else logging.CRITICAL)
+    logging.getLogger("sweeper.jupyter").setLevel(level if verbose else logging.CRITICAL)
     warnings.simplefilter("ignore")

@@ -39,7 +39,8 @@ _WORDS = [
     # CUDA's own libraries. Web services say RESOURCE_EXHAUSTED when a quota is used up.
     (
         Fault.GPU_MEMORY,
-        r"OutOfMemoryError|cuda[^\n]{0,80}out[ _]of[ _]memory|cudaErrorMemoryAllocation"
+        r"OutOfMemoryError|(cuda|hip|MPS backend)[^\n]{0,80}out[ _]of[ _]memory"
+        r"|cudaErrorMemoryAllocation"
         r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
         r"|RESOURCE_EXHAUSTED[^\n]{0,200}(memory|alloc|\bOOM\b)|ResourceExhaustedError"
         r"|\bCU[A-Z]+(_[A-Z]+)*_ALLOC(ATION)?_FAILED",

@@ -101,6 +101,10 @@ class Mps:
         for env in self._daemons.values():
             _ask("quit", env)
 
+    def serves(self, gpu: Gpu) -> bool:
+        """Return whether the daemon of a GPU has started."""
+        return gpu.uuid in self._daemons
+
     def env_of(self, gpu: Gpu, *, is_alone: bool) -> Mapping[str, str]:
         """Return the environment variables that make a trial's kernel attach to the GPU's daemon.
 

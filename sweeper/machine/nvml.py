@@ -159,13 +159,21 @@ def _answer(ask: Callable[..., Any], *about: Any) -> Any | None:
 
 
 def _memory(handle: Any) -> Any:
-    """Return NVML's memory figures. `used` excludes the memory that the driver reserves."""
-    return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    """Return NVML's memory figures. `used` excludes the memory that the driver reserves.
+
+    Drivers before 510 have only the first version of the call, which counts that memory as used.
+    """
+    try:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except NVMLError as error:
+        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+        return pynvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def _memory_bytes(handle: Any) -> int:
     try:
         memory = _memory(handle)
-        return int(memory.total - memory.reserved)
+        return int(memory.total - getattr(memory, "reserved", 0))
     except NVMLError:  # A GPU without own memory (GB10, Jetson) uses that of the machine.
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

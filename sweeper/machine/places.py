@@ -58,6 +58,9 @@ _SETTLED_S = 10.0
 _STEADY = 1.02
 #: A trial reserves this many times the largest peak of the trials before (chosen, not measured).
 _SPREAD = 1.1
+#: A GPU with less than this share of the largest GPU's memory gets only trials whose memory is
+#: known and fits (chosen, not measured). GPUs of one model differ less.
+_SMALL = 0.9
 #: torch may allocate this many times the memory that users state (chosen). torch's limit is a
 #: fraction of the total memory that CUDA reports, which is up to 4 % less than the total that NVML
 #: reports. A trial that uses exactly the stated memory must not fail because of this difference.
@@ -346,7 +349,8 @@ class Places:
             "PYTHONHASHSEED": "0",
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-            **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if has_gpus}),
+            # A GPU that NVIDIA's driver does not list may be AMD's. Without one, this does nothing.
+            **{k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items()},
             # No kernel may use a GPU before its trial gets one. When the trial begins, this
             # variable is set to the trial's GPU.
             **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or resources.gpus == "none" else {}),
@@ -571,9 +575,11 @@ class Places:
             has_gpu=bool(place.gpus),
             # A trial with a limit in torch could not use the whole GPU, so it may still fit there
             # without this limit.
-            had_gpu_memory=place.is_alone_on_gpu and place.memory_fraction is None,
+            had_gpu_memory=place.is_alone_on_gpu
+            and place.memory_fraction is None
+            and not any(map(self._is_small, place.gpus)),
             had_host_memory=place.is_alone and not self._shares_machine,
-            shares_by_mps=self.mps is not None and not place.is_alone_on_gpu,
+            shares_by_mps=any(map(self._has_mps, place.gpus)) and not place.is_alone_on_gpu,
             failed_gpus=failed or None,
         )
         return settled(outcome, had)
@@ -699,14 +705,24 @@ class Places:
             most_bytes = room.gpu.memory_bytes - room.foreign_bytes
             if self._stated_bytes is None:
                 fits |= (claim_bytes or 0) <= _SPREAD * most_bytes
+            if self._is_small(room.gpu):
+                return None if fits and claim_bytes is not None else Obstacle.NO_ROOM
             return None if fits or room.is_empty else Obstacle.NO_ROOM
-        if room.gpu.is_exclusive and self.mps is None:
+        if room.gpu.is_exclusive and not self._has_mps(room.gpu):
             return Obstacle.ONE_PROCESS
         if any(map(self._is_alone, (spec, *(other.spec for other in room.places)))):
             return Obstacle.ONE_TRIAL
         if not (self._is_known or all(other.has_shown for other in room.places)):
             return Obstacle.UNKNOWN_PEAKS
         return None if fits and claim_bytes is not None else Obstacle.NO_ROOM
+
+    def _is_small(self, gpu: Gpu) -> bool:
+        """Return whether another GPU has more memory, for a trial that needs more than this one."""
+        others = [other.memory_bytes for other in self.gpus if other.uuid not in self._closed]
+        return self._per_trial == 1 and gpu.memory_bytes < _SMALL * max(others, default=0)
+
+    def _has_mps(self, gpu: Gpu) -> bool:
+        return self.mps is not None and self.mps.serves(gpu)
 
     @property
     def _is_known(self) -> bool:

@@ -15,6 +15,8 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         # torch
         ("GPU_MEMORY", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"),
         ("GPU_MEMORY", "AcceleratorError: CUDA error: out of memory"),
+        ("GPU_MEMORY", "RuntimeError: HIP error: out of memory"),
+        ("GPU_MEMORY", "RuntimeError: MPS backend out of memory (MPS allocated: 16.50 GB, other"),
         ("MAYBE_GPU_MEMORY", 'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10'),
         ("MAYBE_GPU_MEMORY", "RuntimeError: Unable to find a valid cuDNN algorithm to run conv"),
         ("MAYBE_GPU_MEMORY", "GET was unable to find an engine to execute this computation"),

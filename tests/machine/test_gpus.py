@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -197,6 +198,17 @@ def compiled(library: Path, source: str) -> None:
     subprocess.run([*command, f"-Wl,-soname,{library.name}"], input=source, text=True, check=True)
 
 
+def said(library_folder: Path) -> str:
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={**os.environ, "LD_LIBRARY_PATH": str(library_folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return asked.stdout
+
+
 def test_nvml_lists_whole_gpus_and_mig_parts(tmp_path: Path) -> None:
     compiled(tmp_path / "libnvidia-ml.so.1", NVML)
     asked = subprocess.run(
@@ -218,6 +230,20 @@ def test_nvml_lists_whole_gpus_and_mig_parts(tmp_path: Path) -> None:
         "None {} 0.75",
     ]
     assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
+
+
+def test_an_old_driver_counts_the_memory_that_it_reserves_as_used(tmp_path: Path) -> None:
+    old = NVML.replace("nvmlDeviceGetMemoryInfo_v2(", "nvmlDeviceGetMemoryInfo(").replace(
+        "unsigned version; unsigned long long total, reserved, free, used;",
+        "unsigned long long total, free, used;",
+    )
+    old = re.sub(r"m->reserved = \d+; |m->version == 0x2000028 \? 0 : 25", "", old)
+    old = old.replace("return d->number == 2 ? 3 : ;", "return d->number == 2 ? 3 : 0;")
+    compiled(tmp_path / "libnvidia-ml.so.1", old)
+    assert said(tmp_path).splitlines()[:2] == [
+        "0 GPU-0 H0 1100 False",
+        "10 {4711: 7, 4713: 9} 0.75",
+    ]
 
 
 def test_a_machine_without_a_driver_has_no_gpus() -> None:

@@ -163,7 +163,7 @@ def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
     env = make("GPU-a").env
     assert env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert env["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
-    assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in Places().env
+    assert Places().env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false", "AMD's GPUs are not listed"
 
 
 # --- the memory of the machine -------------------------------------------------------------------
@@ -285,6 +285,24 @@ def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     found = [names(trial.begun()) for trial in trials]
     assert found[:3] == ["GPU-b", "GPU-a", "GPU-b"]
     assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
+
+
+def test_a_smaller_gpu_gets_only_trials_whose_memory_is_known_and_fits(make: Make) -> None:
+    driver = StatedDriver("GPU-big", "GPU-small")
+    driver.gpus[1] = replace(driver.gpus[1], memory_bytes=4 * GIB)
+    places = make(driver=driver)
+    first, second = Trial(places), Trial(places, number=1)
+    assert names(first.begun()) == "GPU-big"
+    assert second.has_to_wait(), "nobody knows yet whether it fits"
+    first.end()
+    second.end()
+    large = learned(make(driver=driver), 30)
+    assert names(Trial(large, number=2).begun()) == "GPU-big"
+    assert Trial(large, number=3).has_to_wait()
+    small = learned(make(driver=driver), 3)
+    driver.used["GPU-big"] = 39 * GIB
+    assert names(Trial(small, number=4).begun()) == "GPU-small"
+    assert Trial(small, AloneOn.GPU, number=5).has_to_wait()
 
 
 def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from zmq import ZMQError
 
 from ...errors import first_line
 from ..process.event_loop import thread_event_loop
+from ..process.manager import LIBRARY_LOG
 from ..process.pool import KernelPool
 from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
@@ -24,8 +24,6 @@ from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarte
 #: measured). With a limit of one minute, trials failed: reading a million lines takes minutes on a
 #: busy machine.
 _IOPUB_TIMEOUT_S = 600
-
-_log = logging.getLogger(__name__)
 
 
 class LiveNotebook(NotebookExecutionManager):
@@ -110,7 +108,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     except OSError as error:
         request.on_kernel_gone(True)
         return KernelResult(ending=NotStarted(first_line(error)))
-    options = {"iopub_timeout": _IOPUB_TIMEOUT_S, "timeout": None, "log": _log}
+    options = {"iopub_timeout": _IOPUB_TIMEOUT_S, "timeout": None, "log": LIBRARY_LOG}
     try:
         client = SweepClient(live, kernel=kernel, request=request, **options)
     except OSError as error:  # No file descriptor is left for the client's socket.

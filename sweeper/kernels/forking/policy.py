@@ -426,7 +426,7 @@ class ForkPolicy:
         try:
             decided = _prove(reference, repeat, self.runs_of_a_proof)
         except Exception as error:  # noqa: BLE001  A proof only saves time, so it must not fail a trial.
-            _log.exception("proof of forked kernels")
+            _log.info("proof of forked kernels", exc_info=True)
             decided = Refused(f"{type(error).__name__}: {error}")
         with self._lock:
             self._proving_since_s = None

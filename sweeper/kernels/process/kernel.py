@@ -26,7 +26,7 @@ from ..forking.fork_server import ForkingProvisioner, ForkServer
 from ..forking.forked_process import ForkedProcess
 from ..forking.ipython_folder import ipython_folder
 from ..forking.origins import KernelOrigin, KernelSetup
-from .manager import PrivateKernelManager
+from .manager import LIBRARY_LOG, PrivateKernelManager
 from .pausing import pause
 from .specs import Kernelspecs, runs_in_python
 
@@ -89,7 +89,7 @@ class Kernel:
             folder=self.folder,
             kernel_name=setup.name,
             kernel_spec_manager=Kernelspecs(),
-            log=_log,
+            log=LIBRARY_LOG,
             is_local=runs_in_python(setup.name),
         )
         if origin.is_forked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,10 @@ import zmq.asyncio
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
+
+#: The logs of jupyter_client and nbclient. The command line does not show them, because outcomes of
+#: trials report the same.
+LIBRARY_LOG = logging.getLogger("sweeper.jupyter")
 
 # The times below are chosen, not measured.
 #: If a kernel has not bound its sockets yet, zmq tries to connect again after this number of
