@@ -29,6 +29,9 @@ LAST = ".last;"
 #: Number of scans for marked processes, and seconds between two scans (chosen, not measured). A
 #: process that is just being started gets its mark only a moment later.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
+#: Seconds in which a process that removes the shared memory of killed ones may do so (chosen, not
+#: measured).
+_TRACKERS_S = 0.5
 #: Number of guard processes (chosen). One of them may be killed at the same moment as its sweep,
 #: which can then not replace it.
 _PROCESSES = 2
@@ -52,12 +55,15 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
     of a killed kernel, and with it the mark, vanishes before the kernel closes its files and
     devices. So the kernel's end is awaited by its process id.
 
+    Processes that only remove the shared memory of others get a moment to do so.
+
     Args:
         mark: First part of the marks of these processes.
         patience_s: Seconds to wait for the kernels to end, and again for the processes that serve
             them.
     """
     killed: set[int] = set()
+    trackers_until = time.monotonic() + min(_TRACKERS_S, patience_s / 2)
     for with_last in (False, True):
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
@@ -65,7 +71,10 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
             found = {pid for pid, mark in marks.items() if with_last or not mark.endswith(LAST)}
             if not found and not any(map(_runs, killed)):
                 break
+            has_time = time.monotonic() < trackers_until
             for pid in found:
+                if has_time and _is_tracker(pid):
+                    continue
                 with suppress(ProcessLookupError):
                     session = os.getsid(pid)
                     os.kill(pid, signal.SIGKILL)
@@ -111,6 +120,18 @@ def _runs(pid: int) -> bool:
         return stat_of(pid)[0] not in (b"Z", b"X")
     except OSError:
         return False
+
+
+def _is_tracker(pid: int) -> bool:
+    """Return whether a process removes shared memory as soon as all its users have ended.
+
+    Such processes belong to multiprocessing, joblib and torch.
+    """
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"resource_tracker" in command or b"torch_shm_manager" in command
 
 
 def kill_session(leader: int) -> None:

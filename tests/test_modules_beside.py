@@ -21,7 +21,7 @@ from sweeper.files import (
     remove_abandoned,
     write_atomically,
 )
-from sweeper.guard import kill_marked, kill_session
+from sweeper.guard import MARK_VARIABLE, kill_marked, kill_session, marked_processes
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -127,6 +127,29 @@ def test_a_process_whose_name_is_not_text_does_not_prevent_the_end_of_a_session(
         assert leader.wait(timeout=10) == -signal.SIGKILL
         assert other.poll() is None
         other.kill()
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there are no files of shared memory")
+def test_shared_memory_of_a_killed_process_is_removed_by_the_process_that_tracks_it() -> None:
+    shares = (
+        "from multiprocessing.shared_memory import SharedMemory; import time; "
+        "print(SharedMemory(create=True, size=1000).name, flush=True); time.sleep(60)"
+    )
+    mark = f"{os.getpid()}-tracked-"
+    with subprocess.Popen(
+        [sys.executable, "-c", shares],
+        env={**os.environ, MARK_VARIABLE: f"{mark}1;"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        file = Path("/dev/shm", process.stdout.readline().strip())
+        assert file.is_file()
+        kill_marked(mark)
+        assert process.wait() == -signal.SIGKILL
+    assert not file.exists()
+    assert not marked_processes(mark)
 
 
 def test_where_there_is_no_list_of_processes_none_is_killed(
