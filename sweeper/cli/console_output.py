@@ -24,7 +24,7 @@ from ..trials import (
     params_line,
 )
 from .live_table import live_table
-from .streams import can_redraw, folded
+from .streams import can_redraw, folded, is_terminal
 
 if TYPE_CHECKING:
     from ..drafting.observed_run import Observer
@@ -166,8 +166,9 @@ class ConsoleOutput:
 
     def _fold(self, lines: Iterable[str]) -> Iterable[str]:
         """Wrap lines to the width of the terminal, if the output is a terminal."""
-        is_terminal = self._stream.isatty()
-        return folded(lines, shutil.get_terminal_size().columns) if is_terminal else lines
+        if not is_terminal(self._stream):
+            return lines
+        return folded(lines, shutil.get_terminal_size().columns)
 
     def status(
         self,
@@ -218,7 +219,7 @@ class ConsoleOutput:
     def can_ask(self) -> bool:
         """Whether the user sees a question, and can answer it."""
         return not self._quiet and all(
-            stream is not None and stream.isatty() for stream in (sys.stdin, self._stream)
+            stream is not None and is_terminal(stream) for stream in (sys.stdin, self._stream)
         )
 
     def json(self, data: Any) -> None:

@@ -26,7 +26,7 @@ from ..settings.units import duration
 from ..trials import StudyPaths
 from .console_output import ConsoleOutput
 from .run_options import RunOptions
-from .streams import wrapped
+from .streams import is_terminal, wrapped
 
 if TYPE_CHECKING:
     from ..drafting.observed_run import ObservedRun, Observer
@@ -343,7 +343,7 @@ class _Proposal:
 
     def _print(self, lines: list[str]) -> None:
         """Print lines. A terminal shows reasons and remedies whole, and cuts other long lines."""
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
         for line in lines:
             rows = [line]
             if width is not None and line.startswith("  #"):

@@ -17,6 +17,8 @@ from typing import Any, TextIO
 
 #: Errors of a write after the reader (the other end of a pipe, or the terminal) has gone away.
 _NO_READER = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
+#: Variable that jupyter_client sets in each kernel. The terminals of JupyterLab lack it.
+_OF_KERNELS = "JPY_PARENT_PID"
 
 #: Pattern of text that stays in one row when a line is wrapped, and the space that it then gets, at
 #: which `textwrap` does not break.
@@ -86,9 +88,18 @@ def unbreakable() -> Iterator[Output]:
         sys.stdout, sys.stderr = before
 
 
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal of a person.
+
+    If a cell of a notebook runs a command with `!`, IPython gives the command a terminal. Nobody
+    can type into it, and the cell keeps each line that was overwritten.
+    """
+    return stream.isatty() and _OF_KERNELS not in os.environ
+
+
 def can_redraw(stream: TextIO) -> bool:
     """Return whether a stream is a terminal in which lines can be overwritten."""
-    return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+    return is_terminal(stream) and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
 def folded(lines: Iterable[str], width: int) -> list[str]:

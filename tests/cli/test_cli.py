@@ -300,18 +300,27 @@ def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the
 
 
 @pytest.mark.parametrize(
-    ("typed_at", "shown_at", "quiet", "is_asked"),
+    ("typed_at", "shown_at", "quiet", "in_a_cell", "is_asked"),
     [
-        ("terminal", "terminal", False, True),
-        ("terminal", "terminal", True, False),
-        ("terminal", "file", False, False),
-        ("file", "terminal", False, False),
-        ("nothing", "terminal", False, False),
+        ("terminal", "terminal", False, False, True),
+        ("terminal", "terminal", False, True, False),
+        ("terminal", "terminal", True, False, False),
+        ("terminal", "file", False, False, False),
+        ("file", "terminal", False, False, False),
+        ("nothing", "terminal", False, False, False),
     ],
 )
 def test_a_question_is_asked_only_where_the_user_sees_it_and_can_answer(
-    monkeypatch: pytest.MonkeyPatch, typed_at: str, shown_at: str, quiet: bool, is_asked: bool
+    monkeypatch: pytest.MonkeyPatch,
+    typed_at: str,
+    shown_at: str,
+    quiet: bool,
+    in_a_cell: bool,
+    is_asked: bool,
 ) -> None:
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    if in_a_cell:  # IPython's `!` gives the command a terminal.
+        monkeypatch.setenv("JPY_PARENT_PID", "1")
     streams: dict[str, Any] = {"file": io.StringIO(), "terminal": io.StringIO(), "nothing": None}
     streams["terminal"].isatty = lambda: True
     monkeypatch.setattr(sys, "stdin", streams[typed_at])

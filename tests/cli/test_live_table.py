@@ -21,6 +21,20 @@ def test_a_stream_that_is_not_a_terminal_gets_no_live_table() -> None:
     assert not can_redraw(io.StringIO())
 
 
+def test_a_command_that_a_cell_of_a_notebook_runs_draws_no_live_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # IPython's `!` gives the command a terminal, and the cell would keep every frame.
+    monkeypatch.setenv("TERM", "xterm-color")
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    for kernel, is_drawn in ((None, True), ("1", False)):
+        monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+        if kernel is not None:
+            monkeypatch.setenv("JPY_PARENT_PID", kernel)
+        assert can_redraw(stream) is is_drawn
+
+
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     stream = io.StringIO()
