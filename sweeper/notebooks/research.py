@@ -44,7 +44,8 @@ class ResearchNotebook:
         display_name: Path as the user wrote it, for messages.
         node: Content of the notebook, repaired and without outputs.
         parameters_cell: Number of the parameters cell among the code cells, from 1. 0 if no cell
-            is tagged `parameters`.
+            is tagged `parameters`. If the file is an output of papermill, it is the cell that
+            papermill has injected.
 
     Args:
         path: File of the notebook.
@@ -65,6 +66,7 @@ class ResearchNotebook:
             self.node.cells = [cell for cell in cells if INJECTED_TAG not in cell_tags(cell)]
             for cell in self.node.cells:
                 cell.source = cell.metadata.get(RESEARCH_SOURCE, cell.source)
+        _keep_injected(self.node)
         tagged = [
             number
             for number, cell in enumerate(code_cells(self.node), start=1)
@@ -264,6 +266,20 @@ class ResearchNotebook:
         defaults = {"name": name, "display_name": name, "language": self.language}
         node.metadata["kernelspec"] = {**defaults, **spec}
         return node
+
+
+def _keep_injected(node: NotebookNode) -> None:
+    """Make the cell that papermill has injected in an earlier run the parameters cell.
+
+    papermill would replace this cell, and the values in it that a trial does not set would be lost.
+    """
+    injected = [cell for cell in code_cells(node) if INJECTED_TAG in cell_tags(cell)]
+    if not injected:
+        return
+    for cell in code_cells(node):
+        others = {PARAMETERS_TAG, INJECTED_TAG}
+        cell.metadata["tags"] = [tag for tag in cell_tags(cell) if tag not in others]
+    injected[-1].metadata["tags"].append(PARAMETERS_TAG)
 
 
 def injected_names(node: NotebookNode) -> list[str]:

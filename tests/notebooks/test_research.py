@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import NotebookError
+from sweeper.kernels.cells.inject import inject
 from sweeper.notebooks.research import ResearchNotebook, replace_values
 from sweeper.testing import write_notebook
 
@@ -89,6 +90,26 @@ def test_two_parameters_cells_are_refused(tmp_path: Path) -> None:
         NotebookError, match="2 code cells are tagged 'parameters'; keep the tag on one"
     ):
         ResearchNotebook(path)
+
+
+@pytest.mark.parametrize("language", ["python", "julia"])
+def test_the_values_of_a_papermill_output_are_kept_where_a_trial_sets_no_others(
+    tmp_path: Path, language: str
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", "lr = 0.03", "fit()", parameters="lr = 1\nwd = 2")
+    content = json.loads(path.read_text())
+    content["metadata"]["kernelspec"]["language"] = language
+    content["cells"][1]["metadata"]["tags"] = ["injected-parameters"]
+    path.write_text(json.dumps(content))
+    for params in ({}, {"lr": 0.5}, {"wd": 7}):
+        research = ResearchNotebook(path)
+        research.check_names(dict.fromkeys(params, "p.yml: space"))
+        node = inject(research.fresh_copy(), params, kernel_name=language, language=language)
+        ran: dict[str, float] = {}
+        exec("\n".join(cell.source for cell in node.cells[:-1]), ran)
+        expected = {"lr": 0.03, "wd": 2, **params}
+        assert {name: ran[name] for name in expected} == expected
+    assert research.parameters_cell == 2
 
 
 def test_a_notebook_that_names_no_kernel_gets_the_chosen_one(tmp_path: Path) -> None:
