@@ -17,7 +17,7 @@ from ..notebooks.metadata import TrialMetadata, as_json, read_metadata
 from ..notebooks.scores import PrintedScores, variables_to_read
 from ..study_folder.saved import saved_in
 from ..trials import KernelUse, Params, Reason, RunningTrial, TrialOutcome, TrialSpec
-from .observed_run import ObservedFolders, ObservedRun, made_of
+from .observed_run import ObservedFolders, ObservedRun, has_same_code
 from .seen_scores import texts_of
 
 
@@ -105,7 +105,7 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
     values: Params = as_json({**spec.params, **spec.fixed})
     known, fixed = workload.notebook.assignments, metadata.fixed
     return (
-        metadata.observed == made_of(fingerprint)
+        has_same_code(metadata, fingerprint)
         and (metadata.study, metadata.seed) == (spec.study, spec.seed)
         and not spec.inputs
         and fixed.items() <= values.items()

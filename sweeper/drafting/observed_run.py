@@ -13,7 +13,7 @@ from ..control.side_trials import SideTrials
 from ..errors import FailedRunError, NotebookError
 from ..execution.local import LocalExecutor
 from ..notebooks.executed import change_metadata
-from ..notebooks.fingerprint import Fingerprint
+from ..notebooks.fingerprint import Fingerprint, without_made_files
 from ..notebooks.metadata import BLANK, TrialMetadata, as_json, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
 from ..notebooks.replacing import Cell
@@ -69,6 +69,15 @@ def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
 def made_of(fingerprint: Fingerprint) -> dict[str, Any]:
     """Return what decides the results of a run that gets no params."""
     return {key: fingerprint.get(key) for key in _DECIDES}
+
+
+def has_same_code(observed: TrialMetadata, fingerprint: Fingerprint) -> bool:
+    """Return whether a run that has completed had the code and the kernel of a fingerprint.
+
+    Modules that the run has made itself do not count.
+    """
+    before = observed.observed
+    return before == made_of(without_made_files(before, fingerprint))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +285,7 @@ class Observer:
         """Whether the same code was run already, with the same fixed values."""
         metadata = read_metadata(self._file) or BLANK
         is_same = metadata.fixed == as_json(self._plan.settings.fixed)
-        return is_same and metadata.observed == self._made_of
+        return is_same and has_same_code(metadata, self._plan.fingerprint)
 
     def run(self) -> None:
         """Run the notebook, unless it was run already.
@@ -301,7 +310,7 @@ class Observer:
                 f"{self._plan.notebook.display_name}: the notebook was run once, and did not "
                 f"complete, so no sweep is proposed: {why}"
             )
-        change_metadata(self._file, observed=self._made_of)
+        change_metadata(self._file, observed=made_of(self._plan.fingerprint))
 
     def _error(self) -> str:
         """Return the last error of the notebook with its cell, and a score shown before, if any."""
@@ -327,10 +336,6 @@ class Observer:
         """End the run."""
         if self._source is not None:
             self._source.stop(reason)
-
-    @property
-    def _made_of(self) -> dict[str, Any]:
-        return made_of(self._plan.fingerprint)
 
     def _spec(self) -> TrialSpec:
         paths, settings = self._plan.paths, self._plan.settings

@@ -150,6 +150,23 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     return found
 
 
+def without_made_files(before: Fingerprint, now: Fingerprint) -> Fingerprint:
+    """Return a fingerprint without the local modules that trials have made since an earlier one.
+
+    Modules that only the new fingerprint has were made by trials, as by a download or
+    `git clone`, if the cells are the same: without the modules, these cells fail.
+
+    Args:
+        before: The earlier fingerprint, or some keys of it.
+        now: The new fingerprint.
+    """
+    if before.get("cells") != now["cells"]:
+        return now
+    known = before["files"]
+    files = {path: digest for path, digest in now["files"].items() if path in known}
+    return {**now, "files": files}
+
+
 def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:
     found = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, now, autojunk=False).get_opcodes():

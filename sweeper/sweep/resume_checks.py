@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import OutputError, StudyError
-from ..notebooks.fingerprint import Fingerprint, changes
+from ..notebooks.fingerprint import Fingerprint, changes, without_made_files
 from ..notebooks.metadata import read_metadata
 from ..settings.addresses import Address
 from ..study.access import LostFileError
@@ -17,6 +17,8 @@ from .planning.plan import SweepPlan
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
     """Refuse new trials whose fingerprint differs from the fingerprint of the study's trials.
 
+    A module that the trials have made themselves is no difference.
+
     Args:
         study: The study to resume.
         made_of: Fingerprint of new trials: their code, parameters and kernel.
@@ -28,7 +30,7 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
     """
     before = study.facts.made_of
     n_trials = len(study.records())
-    lines = changes(before, made_of) if before and n_trials else []
+    lines = changes(before, without_made_files(before, made_of)) if before and n_trials else []
     if lines:
         raise StudyError(
             f"the study {study.name!r} ran its {n_trials} trial(s) with other code or settings "

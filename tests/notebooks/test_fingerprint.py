@@ -17,6 +17,7 @@ from sweeper.notebooks.fingerprint import (
     fingerprint_of,
     tags_as_run,
     version,
+    without_made_files,
 )
 from sweeper.notebooks.metadata import BLANK
 from sweeper.notebooks.research import ResearchNotebook
@@ -223,3 +224,21 @@ def test_a_trial_that_is_logged_later_has_the_tags_of_its_own_code_and_values() 
         "sweeper.fixed.size": "small",
     }
     assert tags_as_run(tags, BLANK) == tags
+
+
+def test_a_module_that_trials_have_downloaded_is_no_change_until_it_is_edited(
+    make: Make, tmp_path: Path
+) -> None:
+    cells = ("!wget -q https://example.org/helpers.py", "import helpers, other")
+    write(tmp_path, other="V = 0")
+    before = make(*cells)
+    write(tmp_path, helpers="V = 0")
+    fetched = make(*cells)
+    assert changes(before, without_made_files(before, fetched)) == []
+    write(tmp_path, helpers="V = 1")
+    later = make(*cells)
+    assert changes(fetched, without_made_files(fetched, later)) == ["helpers.py has changed"]
+    edited = make(cells[0], "import helpers, other, more")
+    assert "helpers.py is used now" in changes(before, without_made_files(before, edited))
+    write(tmp_path, other="V = 1")
+    assert changes(before, without_made_files(before, make(*cells))) == ["other.py has changed"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,12 @@ import pytest
 from optuna.storages import RDBStorage
 from studies import assert_says, small_settings
 
+from sweeper.drafting.observed_run import has_same_code, made_of
 from sweeper.errors import SettingsError, StorageAwayError, StudyError
 from sweeper.notebook_api.messages import StopReason
+from sweeper.notebooks.fingerprint import Fingerprint, fingerprint_of
 from sweeper.notebooks.local_code import local_code
+from sweeper.notebooks.metadata import BLANK
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.settings.sections import Cost
@@ -27,6 +31,7 @@ from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sweep.confirming import following_settings
 from sweeper.sweep.frozen_code import changed_meanwhile, snapshot_of
 from sweeper.sweep.housekeeping import Housekeeping
+from sweeper.sweep.resume_checks import refuse_changes
 from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.sweep.spending import Spending
 from sweeper.testing import write_notebook
@@ -45,6 +50,31 @@ def notebook(tmp_path: Path) -> ResearchNotebook:
 def snapshot(notebook: ResearchNotebook, settings: Settings | None = None) -> CodeSnapshot:
     code = local_code(notebook.code, notebook.path.parent)
     return snapshot_of(notebook, settings or small_settings("s"), code)
+
+
+def test_a_study_resumes_and_a_run_is_adopted_although_the_notebook_has_downloaded_a_module(
+    notebook: ResearchNotebook, tmp_path: Path
+) -> None:
+    def fingerprint() -> Fingerprint:
+        return fingerprint_of(notebook, small_settings("s"), kernel_name="python3")
+
+    def resume() -> None:
+        paths = StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
+        refuse_changes(study, fingerprint(), sources="nb.ipynb", paths=paths)
+
+    model = notebook.path.with_name("model.py")
+    model.unlink()
+    study: Any = SimpleNamespace(
+        name="s", facts=SimpleNamespace(made_of=fingerprint()), records=lambda: [object()]
+    )
+    observed = replace(BLANK, observed=made_of(fingerprint()))
+    model.write_text("V = 1\n")  # A cell has downloaded it.
+    resume()
+    assert has_same_code(observed, fingerprint())
+    study.facts.made_of = fingerprint()
+    model.write_text("V = 2\n")
+    with pytest.raises(StudyError, match=r"model\.py has changed"):
+        resume()
 
 
 def test_outputs_and_the_order_of_reading_do_not_change_a_snapshots_name(
