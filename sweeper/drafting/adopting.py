@@ -16,7 +16,15 @@ from ..notebooks.fingerprint import fingerprint_of
 from ..notebooks.metadata import TrialMetadata, as_json, read_metadata
 from ..notebooks.scores import PrintedScores, variables_to_read
 from ..study_folder.saved import saved_in
-from ..trials import KernelUse, Params, Reason, RunningTrial, TrialOutcome, TrialSpec
+from ..trials import (
+    KernelUse,
+    Params,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+)
 from .observed_run import ObservedFolders, ObservedRun, has_same_code
 from .seen_scores import texts_of
 
@@ -98,14 +106,18 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
     """Return whether the run had the code, the seed and the values that the trial would have.
 
     Values that were fixed for the run are in its metadata. The others are those of the notebook.
+    A run that has continued after an interruption lacks what it had printed before.
     """
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
     )
     values: Params = as_json({**spec.params, **spec.fixed})
     known, fixed = workload.notebook.assignments, metadata.fixed
+    sources = workload.settings.scores.values()
     return (
-        has_same_code(metadata, fingerprint)
+        metadata.state is TrialState.COMPLETED
+        and has_same_code(metadata, fingerprint)
+        and (metadata.attempt == 1 or not any(source.pattern for source in sources))
         and (metadata.study, metadata.seed) == (spec.study, spec.seed)
         and not spec.inputs
         and fixed.items() <= values.items()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..control.side_trials import SideTrials
 from ..errors import FailedRunError, NotebookError
+from ..files import files_below
 from ..execution.local import LocalExecutor
-from ..notebooks.executed import change_metadata
 from ..notebooks.fingerprint import Fingerprint, without_made_files
 from ..notebooks.metadata import BLANK, TrialMetadata, as_json, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
@@ -72,7 +72,7 @@ def made_of(fingerprint: Fingerprint) -> dict[str, Any]:
 
 
 def has_same_code(observed: TrialMetadata, fingerprint: Fingerprint) -> bool:
-    """Return whether a run that has completed had the code and the kernel of a fingerprint.
+    """Return whether a run had the code and the kernel of a fingerprint.
 
     Modules that the run has made itself do not count.
     """
@@ -277,29 +277,47 @@ class Observer:
 
     def __init__(self, plan: SweepPlan, file: Path) -> None:
         self._plan, self._file = plan, file
+        self._spec = self._first_attempt()
         self._running: RunningTrial | None = None
         self._outcome: TrialOutcome | None = None
         self._source: SideTrials | None = None
 
     def known(self) -> bool:
         """Whether the same code was run already, with the same fixed values."""
+        earlier = self._earlier()
+        return earlier is not None and earlier.state is TrialState.COMPLETED
+
+    def _earlier(self) -> TrialMetadata | None:
+        """Return the metadata of the last run, if it had the same code and fixed values."""
         metadata = read_metadata(self._file) or BLANK
         is_same = metadata.fixed == as_json(self._plan.settings.fixed)
-        return is_same and has_same_code(metadata, self._plan.fingerprint)
+        return metadata if is_same and has_same_code(metadata, self._plan.fingerprint) else None
 
     def run(self) -> None:
         """Run the notebook, unless it was run already.
+
+        A run that was interrupted continues from its checkpoints, as a trial does.
 
         Raises:
             FailedRunError: The notebook failed.
         """
         if self.known():
             return
-        self._file.unlink(missing_ok=True)
-        # A run of other code must not resume from the checkpoints of the last one.
-        ObservedFolders(paths=self._plan.paths).remove()
-        workload = replace(self._plan.workload, is_watched=True, tracking=None)
-        self._source = SideTrials([self._spec()], begin=self._begin, end=self._end)
+        earlier = self._earlier()
+        if (
+            earlier is not None
+            and earlier.state is not TrialState.FAILED
+            and files_below(self._spec.checkpoint_dir)
+        ):
+            attempt = earlier.attempt + 1
+            self._spec = replace(self._spec, attempt=attempt, continues=self._file)
+        else:
+            self._file.unlink(missing_ok=True)
+            # A run of other code must not resume from the checkpoints of the last one.
+            ObservedFolders(paths=self._plan.paths).remove()
+        observed = made_of(self._plan.fingerprint)
+        workload = replace(self._plan.workload, observed=observed, tracking=None)
+        self._source = SideTrials([self._spec], begin=self._begin, end=self._end)
         LocalExecutor.on_this_machine(workload, 1).run(self._source)
         outcome = self._outcome
         if outcome is None or outcome.state is not TrialState.COMPLETED:
@@ -310,7 +328,6 @@ class Observer:
                 f"{self._plan.notebook.display_name}: the notebook was run once, and did not "
                 f"complete, so no sweep is proposed: {why}"
             )
-        change_metadata(self._file, observed=made_of(self._plan.fingerprint))
 
     def _error(self) -> str:
         """Return the last error of the notebook with its cell, and a score shown before, if any."""
@@ -337,7 +354,7 @@ class Observer:
         if self._source is not None:
             self._source.stop(reason)
 
-    def _spec(self) -> TrialSpec:
+    def _first_attempt(self) -> TrialSpec:
         paths, settings = self._plan.paths, self._plan.settings
         folders = ObservedFolders(paths=paths)
         return TrialSpec(
@@ -372,7 +389,7 @@ class Observer:
             trials=1,
             counts={},
             objectives=(),
-            running=[progress_of(self._spec(), running)],
+            running=[progress_of(self._spec, running)],
             best=(),
         )
 

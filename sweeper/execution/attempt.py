@@ -290,7 +290,7 @@ class Attempt:
             begun=self.file.points.steps_before(PointSource.OBSERVED),
             is_repetition=self._repetition_limit_s is not None,
         )
-        watching = {kernels.WATCH_VARIABLE: "1"} if site.workload.is_watched else {}
+        watching = {kernels.WATCH_VARIABLE: "1"} if site.workload.observed else {}
         return ExecutionRequest(
             node=self.file.node,
             running=self.running,

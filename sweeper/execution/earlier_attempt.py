@@ -15,6 +15,8 @@ from .verdict import failed
 def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
     """Rename the executed notebook of the previous attempt, so that the new one can be written.
 
+    An observed run that continues overwrites it.
+
     Args:
         spec: Spec of the trial.
         patience: Object that repeats a call while the disk is unavailable.
@@ -31,7 +33,7 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | 
     if owner not in (None, spec.study_id):
         message = f"{path} exists but was not written by this study; move it away"
         return failed(Reason.FILE, message)
-    if owner is not None and spec.attempt > 1:
+    if owner is not None and spec.attempt > 1 and spec.continues != path:
         patience.insist(partial(os.replace, path, attempt_path(path, spec.attempt - 1)))
     return None
 

@@ -43,6 +43,7 @@ def new_file(
         environment=site.environment,
         data=None if workload.data is None else workload.data.use,
         host=workload.host,
+        observed=workload.observed or {},
     )
     return file
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..kernels import SharedCells, inject
 from ..notebooks.research import ResearchNotebook
@@ -37,7 +38,8 @@ class Workload:
         data: Data that the trials read. None if the parameters file names none.
         tracking: MLflow tracking URI with its password, for MLflow calls in the notebook itself.
             None if these calls go where the notebook says.
-        is_watched: Whether kernels record the numbers that the notebook computes.
+        observed: What an observed run depends on. Its kernel records the numbers that the notebook
+            computes. None for the trials of a study.
         replaces_seeds: Whether a trial's seed replaces the seeds that the notebook sets in
             libraries, as in repeats on several seeds.
     """
@@ -52,7 +54,7 @@ class Workload:
     host: str = ""
     data: Dataset | None = None
     tracking: str | None = None
-    is_watched: bool = False
+    observed: Mapping[str, Any] | None = None
     replaces_seeds: bool = False
 
     @property

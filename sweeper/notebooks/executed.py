@@ -124,12 +124,6 @@ class ExecutedNotebook:
             write_atomically(self.path, text)
 
 
-def change_metadata(path: Path, **changes: Any) -> None:
-    """Change fields of the metadata in the executed notebook of a trial that has ended."""
-    node = read_notebook(path)
-    write_atomically(path, _text_of(node, replace(metadata_of(node) or BLANK, **changes)))
-
-
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
     """Set the final state in the executed notebook of a trial whose process was killed.
 

@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from sweeper.notebooks.executed import ExecutedNotebook, change_metadata, mark_ended
+from sweeper.notebooks.executed import ExecutedNotebook, mark_ended
 from sweeper.notebooks.html import render
 from sweeper.notebooks.metadata import read_progress
 from sweeper.notebooks.reading import read_notebook
@@ -70,7 +70,7 @@ def test_a_corrected_state_is_shown_in_the_first_cell_of_an_executed_notebook(
 ) -> None:
     mark_ended(file.path, TrialState.STOPPED, "the sweep was killed")
     assert "stopped" in stated(file.path)
-    change_metadata(file.path, state=TrialState.FAILED)
+    mark_ended(file.path, TrialState.FAILED, "")
     assert "failed" in stated(file.path)
     assert len(nbformat.read(file.path, as_version=4).cells) == 3
 
