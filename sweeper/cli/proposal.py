@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,7 @@ def _observed(
     """
     from ..drafting.observed_run import OBSERVED_NAME, ObservedRun, Observer, settings_to_observe
     from ..study_folder.ownership import held_folder
+    from ..sweep.deadline import stopped_after
 
     # Wrong options are refused here, before the notebook runs, perhaps for hours.
     settings = settings_to_observe(notebook, options.study or study)
@@ -122,7 +124,9 @@ def _observed(
         console.tell_kernel(plan)
         paths: StudyPaths = plan.paths
         observer = Observer(plan, paths.folder / OBSERVED_NAME)
-        with held_folder(paths) as held, _ended_by_ctrl_c(observer):
+        limit = f"--timeout after {options.timeout or 0:g} s"
+        limited = stopped_after(plan.left_s, partial(observer.stop, limit))
+        with held_folder(paths) as held, _ended_by_ctrl_c(observer), limited:
             console.watch(observer)
             try:
                 observer.run()

@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
@@ -80,7 +79,6 @@ def prepared(
     """
     from ..notebooks.research import ResearchNotebook
 
-    began_s = time.monotonic()
     settings = options.settings()
     notebook = ResearchNotebook(options.input)
     notebook.check_names(settings.sources)
@@ -95,7 +93,6 @@ def prepared(
     return options.sweep(
         settings,
         notebook,
-        began_s=began_s,
         allow_changes=options.allow_changes,
         observer=each_of(*observers),
         adopt=_adopt(options, settings),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ class RunOptions:
 
     Attributes:
         set: Values of `--set`, each as `NAME=VALUE`.
-        timeout: Wall-clock limit of the sweep in seconds.
+        timeout: Wall-clock limit of the sweep in seconds, with the run before a proposed sweep.
         proposes: Whether the notebook is the only argument. Then a parameters file is drafted if
             there is none.
         yes: Whether to start a proposed sweep without asking, if its score is clear.
         score: Score of a proposed sweep, as `NAME`, `NAME:min` or `NAME:max`.
         dry_run: Whether to show only what is known without a run.
+        began_s: Time of the call, on the monotonic clock. `timeout` counts from it.
     """
 
     input: str
@@ -51,6 +53,7 @@ class RunOptions:
     yes: bool = False
     score: str | None = None
     dry_run: bool = False
+    began_s: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> RunOptions:
@@ -96,5 +99,6 @@ class RunOptions:
             tracking_uri=self.tracking_uri,
             kernel=self.kernel,
             timeout_s=self.timeout,
+            began_s=self.began_s,
             **others,
         )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..control.side_trials import SideTrials
 from ..errors import FailedRunError, NotebookError
-from ..files import files_below
 from ..execution.local import LocalExecutor
+from ..files import files_below
 from ..notebooks.fingerprint import Fingerprint, without_made_files
 from ..notebooks.metadata import BLANK, TrialMetadata, as_json, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
@@ -281,6 +281,7 @@ class Observer:
         self._running: RunningTrial | None = None
         self._outcome: TrialOutcome | None = None
         self._source: SideTrials | None = None
+        self._stopped_by: str | None = None
 
     def known(self) -> bool:
         """Whether the same code was run already, with the same fixed values."""
@@ -318,12 +319,20 @@ class Observer:
         observed = made_of(self._plan.fingerprint)
         workload = replace(self._plan.workload, observed=observed, tracking=None)
         self._source = SideTrials([self._spec], begin=self._begin, end=self._end)
+        if self._stopped_by is not None:
+            self._source.stop(self._stopped_by)
         LocalExecutor.on_this_machine(workload, 1).run(self._source)
         outcome = self._outcome
         if outcome is None or outcome.state is not TrialState.COMPLETED:
-            why = "it was stopped" if outcome is None else outcome.message
-            if outcome is not None and outcome.reason is Reason.CELL_ERROR:
+            if self._stopped_by is not None:
+                why = (
+                    f"it was stopped ({self._stopped_by}); the same command runs it again, from "
+                    "its last checkpoint if there is one"
+                )
+            elif outcome is not None and outcome.reason is Reason.CELL_ERROR:
                 why = self._error()
+            else:
+                why = "" if outcome is None else outcome.message
             raise FailedRunError(
                 f"{self._plan.notebook.display_name}: the notebook was run once, and did not "
                 f"complete, so no sweep is proposed: {why}"
@@ -350,7 +359,8 @@ class Observer:
         )
 
     def stop(self, reason: str) -> None:
-        """End the run."""
+        """End the run, or let it not begin."""
+        self._stopped_by = reason
         if self._source is not None:
             self._source.stop(reason)
 

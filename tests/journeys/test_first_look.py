@@ -264,6 +264,14 @@ def test_a_run_that_was_killed_continues_from_its_checkpoint_with_all_its_steps(
     assert not [*Path("out/my").rglob("observed*")]
 
 
+def test_the_time_limit_counts_the_run_that_finds_the_scores() -> None:
+    write("lr = 0.1", COUNTED, "import time\ntime.sleep(600)\nval_loss = abs(lr - 0.3)")
+    done = call("my.ipynb", "--yes", "--timeout", "8s")
+    assert done.returncode == 1
+    assert "--timeout after 8 s" in done.stderr
+    assert not Path("my.yml").exists()
+
+
 @pytest.mark.parametrize("editor", [None, "no-such-editor --wait", "an 'open quote"])
 def test_a_sweep_with_an_edited_file_uses_the_run_as_its_first_trial(editor: str | None) -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)\nval_mae = val_loss * 2")
