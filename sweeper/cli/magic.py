@@ -16,11 +16,11 @@ from ..notebook_api.messages import TRIAL_VARIABLE
 from .console_output import ConsoleOutput
 from .parser import parse
 from .proposal import propose
-from .run import prepared, run
+from .run import prepared, run, stopped_by_signals
 from .run_options import RunOptions
 
 if TYPE_CHECKING:
-    from ..trials import SweepResult
+    from ..trials import Event, SweepResult, TrialRecord
 
 #: Options about output that a cell does not have: the cell shows the result.
 _OF_TERMINALS = ("events", "json", "quiet", "verbose")
@@ -50,8 +50,13 @@ def sweep(line: str) -> SweepResult | None:
             options = replace(RunOptions.of(arguments), yes=True)
             if not propose(options, ConsoleOutput.of(arguments)):
                 return None
-            made = prepared(options)
-            with closing(made.plan):
+
+            def tell(event: Event, _record: TrialRecord | None) -> None:
+                if event == "stopping" and not made.is_stopping_all:
+                    print("no new trials; running ones finish (interrupt again to stop them now)")
+
+            made = prepared(options, observers=[tell])
+            with closing(made.plan), stopped_by_signals(made, "an interrupt of the kernel"):
                 return made.run()
         except SweepError as error:
             print(f"%sweep: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..sweep import Sweep
     from ..sweep.planning.plan import Adopt
+    from ..trials import Observer
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         if not propose(options, console):
             return OK
-        return _swept(prepared(options, console, events), console, events)
+        observers = [] if events is None else [events.observe]
+        made = prepared(options, console, observers=[*observers, console.observe])
+        return _swept(made, console, events)
 
 
 def ablate(options: argparse.Namespace) -> int:
@@ -65,14 +68,15 @@ def ablate(options: argparse.Namespace) -> int:
 def prepared(
     options: RunOptions,
     console: ConsoleOutput | None = None,
-    events: EventLog | None = None,
+    *,
+    observers: Sequence[Observer],
 ) -> Sweep:
     """Build the sweep that a command line describes, ready to run.
 
     Args:
         options: Options of the command line.
         console: Prints the progress of the sweep. None in Jupyter, where the sweep displays itself.
-        events: Writes the events of the sweep. None without `--events`.
+        observers: Called in this order with each event of the sweep.
 
     Raises:
         SweepError: Something is wrong with the sweep. Nothing was started.
@@ -89,7 +93,6 @@ def prepared(
         )
     # The call above has printed a line, because the next step takes seconds, or a minute on a busy
     # machine. It imports Optuna, papermill and MLflow, and may create a store.
-    observers = [output.observe for output in (events, console) if output is not None]
     return options.sweep(
         settings,
         notebook,
@@ -117,7 +120,7 @@ def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
 
 def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None) -> int:
     """Run a sweep, print its result, and return the exit code."""
-    with closing(sweep.plan), _signals(sweep) as received:
+    with closing(sweep.plan), stopped_by_signals(sweep) as received:
         console.watch(sweep)
         try:
             result = sweep.run()
@@ -139,11 +142,15 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
 
 
 @contextmanager
-def _signals(sweep: Sweep) -> Iterator[list[int]]:
+def stopped_by_signals(sweep: Sweep, interrupt_name: str = "Ctrl-C") -> Iterator[list[int]]:
     """Handle signals while the block runs.
 
     After the first Ctrl-C no more trials start. The second one stops the running trials. SIGHUP
     stops all trials at once, and SIGTERM within the grace time.
+
+    Args:
+        sweep: The sweep that runs.
+        interrupt_name: What SIGINT is called, in words for the summary.
 
     Yields:
         The exit codes of the signals that were received so far.
@@ -152,7 +159,7 @@ def _signals(sweep: Sweep) -> Iterator[list[int]]:
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         received.append(INTERRUPTED)
-        sweep.stop("Ctrl-C", now=len(received) > 1)
+        sweep.stop(interrupt_name, now=len(received) > 1)
 
     def terminate(number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name

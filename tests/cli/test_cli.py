@@ -336,6 +336,29 @@ def test_the_magic_sweeps_nothing_in_a_dry_run(
     assert "lr: {low: " in capsys.readouterr().out
 
 
+def test_an_interrupt_of_the_magic_stops_its_sweep_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stops: list[bool] = []
+
+    def run() -> str:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        return "the result"
+
+    swept = SimpleNamespace(
+        plan=SimpleNamespace(close=lambda: None),
+        stop=lambda _, *, now: stops.append(now),
+        run=run,
+    )
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(magic, "propose", lambda *_: True)
+    monkeypatch.setattr(magic, "prepared", lambda *_, **__: swept)
+    assert magic.sweep("n.ipynb") == "the result"
+    assert stops == [False, True]  # At first running trials finish, then they are stopped.
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 @pytest.mark.parametrize("option", ["--json", "--quiet", "--verbose", "--events e.jsonl"])
 def test_the_magic_refuses_options_that_only_a_terminal_has(
     folder: Path, capsys: pytest.CaptureFixture[str], option: str
