@@ -98,6 +98,16 @@ def test_the_active_environment_runs_the_notebook_if_this_package_is_installed_e
     assert chosen(folder) == "python3", "this package is installed in the active environment"
 
 
+def test_an_active_environment_that_was_removed_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, conda = environment(tmp_path / ".venv"), environment(tmp_path / "conda")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "removed"))
+    assert chosen(tmp_path) == project
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
+    assert chosen(tmp_path) == conda
+
+
 def test_a_notebook_in_another_language_keeps_its_kernel(tmp_path: Path) -> None:
     environment(tmp_path / ".venv")
     with pytest.raises(KernelError, match="'ir' is not installed"):

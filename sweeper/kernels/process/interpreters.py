@@ -67,7 +67,8 @@ def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, s
 
     This is the active environment. If none is active, it is the environment in the notebook's
     folder or in the nearest folder above. Conda's environment `base` does not count as active,
-    because many shells activate it by themselves.
+    because many shells activate it by themselves. An active environment that was removed does not
+    count either, as in a shell that was opened before.
 
     Args:
         folder: Folder of the notebook.
@@ -77,10 +78,10 @@ def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, s
         The interpreter, and a text that describes its environment. None if there is no such
         environment, or if it is the environment of this process.
     """
-    if active := env.get("VIRTUAL_ENV"):
-        return _apart(Path(active), "the active environment")
-    if (active := env.get("CONDA_PREFIX")) and env.get("CONDA_DEFAULT_ENV") != "base":
-        return _apart(Path(active), "the active environment")
+    conda = env.get("CONDA_PREFIX") if env.get("CONDA_DEFAULT_ENV") != "base" else None
+    for active in (env.get("VIRTUAL_ENV"), conda):
+        if active and _interpreter_in(Path(active)) is not None:
+            return _apart(Path(active), "the active environment")
     folder = Path(os.path.abspath(folder))
     for above in (folder, *folder.parents):
         for name in _FOLDERS:
