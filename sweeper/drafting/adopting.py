@@ -53,13 +53,16 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     notebook, settings = workload.notebook, workload.settings
     run = ObservedRun.read(file, notebook)
     executed = ExecutedNotebook(run.node, spec)
-    for point in _points_of(metadata):
+    known = run.expressions()
+    if not known.keys() >= {*variables_to_read(settings.scores, ())}:
+        # Somebody has edited the parameters file, and it names a score that nobody has read.
+        return None
+    for point in _points_of(metadata, reads_libraries=settings.reports == "auto"):
         executed.points.record(point)
     printed = PrintedScores(settings.scores, executed.points.record)
     for text in texts_of(run.node):
         printed.read(text.stream, text.text)
         printed.end_cell()
-    known = run.expressions()
     wanted = variables_to_read(settings.scores, settings.objective)
     executed.note(
         variables={name: known[name] for name in wanted if name in known},
@@ -92,11 +95,15 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     return outcome
 
 
-def _points_of(metadata: TrialMetadata) -> Iterator[Point]:
-    """Yield the points that a notebook has reported and that libraries have logged."""
+def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Point]:
+    """Yield the points that a notebook has reported, and perhaps those that libraries have logged.
+
+    A trial has the latter unless the parameters file says `reports: explicit`.
+    """
     for name, value in metadata.finals.items():
         yield Point(step=None, metrics={name: value}, source=PointSource.REPORTED)
-    for source in (PointSource.REPORTED, PointSource.OBSERVED):
+    logged = [PointSource.OBSERVED] if reads_libraries else []
+    for source in (PointSource.REPORTED, *logged):
         for name, series in metadata.points_by(source).items():
             for step, value in series.points:
                 yield Point(step=step, metrics={name: value}, source=source, library=series.library)

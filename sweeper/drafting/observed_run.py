@@ -127,7 +127,7 @@ class ObservedRun:
         """Return the numbers of the notebook's variables, by expression."""
         noted = self.metadata.numbers
         found = {name: float.fromhex(number.values[-1]) for name, number in noted.items()}
-        shown = (score for score in self.scores if score.key == "expression")
+        shown = (score for score in self.scores if score.key in ("expression", "variable"))
         return {**found, **{score.text: score.value for score in shown}}
 
     def named(self, name: str) -> SeenScore | None:

@@ -1,0 +1,88 @@
+"""The scores of the first trial, which is the run that was observed before the sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import small_settings
+
+from sweeper.drafting.adopting import adopted
+from sweeper.drafting.observed_run import made_of
+from sweeper.execution.workload import Workload
+from sweeper.kernels import inject
+from sweeper.notebook_api.messages import Point, PointSource
+from sweeper.notebooks.executed import ExecutedNotebook
+from sweeper.notebooks.fingerprint import fingerprint_of
+from sweeper.notebooks.metadata import NotedNumber
+from sweeper.notebooks.research import ResearchNotebook
+from sweeper.testing import write_notebook
+from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec, TrialState
+
+
+def scores_of_the_first_trial(folder: Path, **settings: Any) -> dict[str, float] | None:
+    """Return the scores of a first trial for which a run with three numbers is there.
+
+    The run has the variables `val` and `test`, and a library has logged `logged`.
+    """
+    notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb", "val, test = x, x + 1"))
+    swept = small_settings("s", space={"x": {"low": 0.0, "high": 2.0}}, **settings)
+    paths = StudyPaths.parse(f"{folder}/out/{{run_id}}.ipynb", study="s")
+    workload = Workload(
+        notebook=notebook, settings=swept, kernel_name="python3", cwd=folder, paths=paths
+    )
+    file = paths.folder / "observed.ipynb"
+
+    def spec(path: Path, **params: float) -> TrialSpec:
+        return TrialSpec(
+            study="s",
+            study_id="1",
+            number=0,
+            params=params,
+            fixed={},
+            seed=0,
+            attempt=1,
+            notebook=path,
+            checkpoint_dir=folder / "checkpoints",
+            artifact_dir=folder / "artifacts",
+        )
+
+    node = inject(notebook.fresh_copy(), {}, kernel_name="python3", language="python")
+    observed = ExecutedNotebook(node, spec(file))
+    logged = PointSource.OBSERVED
+    observed.points.record(Point(step=0, metrics={"logged": 3.0}, source=logged, library="l"))
+    observed.note(
+        observed=made_of(fingerprint_of(notebook, swept, kernel_name="python3")),
+        numbers={
+            name: NotedNumber(cell=2, values=[value.hex()])
+            for name, value in {"val": 1.0, "test": 2.0}.items()
+        },
+    )
+    observed.finish(TrialOutcome(state=TrialState.COMPLETED))
+    observed.write()
+    outcome = adopted(file, spec(paths.notebook("0000"), x=1.0), workload)
+    assert not file.exists()
+    return None if outcome is None else dict(outcome.scores)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({}, {"val": 1.0, "logged": 3.0}),
+        ({"test": {"variable": "test"}}, {"val": 1.0, "test": 2.0, "logged": 3.0}),
+        ({"both": {"expression": "val + test"}}, None),  # The run has not read it.
+        ({"flag": {"variable": "is_good"}}, None),
+    ],
+)
+def test_a_run_is_the_first_trial_only_if_it_has_each_score_that_the_file_names(
+    tmp_path: Path, scores: dict[str, Any], expected: dict[str, float] | None
+) -> None:
+    objective = {"val": "minimize"}
+    assert scores_of_the_first_trial(tmp_path, objective=objective, scores=scores) == expected
+
+
+def test_what_libraries_have_logged_does_not_count_if_the_file_says_so(tmp_path: Path) -> None:
+    objective = {"val": "minimize"}
+    found = scores_of_the_first_trial(tmp_path, objective=objective, reports="explicit")
+    assert found == {"val": 1.0}
