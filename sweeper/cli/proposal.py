@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
             if value:
                 raise SettingsError(f"{option} {_ONLY}")
         return True
-    if os.path.exists(file):  # `Path.exists` raises an error in a folder that nobody may enter.
+    if _is_there(file):
         if options.score:
             raise SettingsError(f"--score: {file} states the score; edit it, or move it away")
         if not options.dry_run:
@@ -78,10 +79,36 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
     if options.dry_run:
         _show_static(notebook, console)
         return False
+    _refuse_unwritable(file)
     run, jobs = _observed(options, notebook, study_name_of(file.stem), console)
     proposal = _Proposal(run, notebook, options, jobs=jobs, file=file, console=console)
     is_asked = console.can_ask and not options.yes and options.score is None
     return proposal.ask() if is_asked else proposal.take_clear()
+
+
+def _is_there(file: Path) -> bool:
+    """Return whether a parameters file exists.
+
+    An empty file does not count: `init … > my.yml` makes it before `init` can fail.
+    """
+    # `Path.exists` raises an error in a folder that nobody may enter.
+    is_empty = os.path.isfile(file) and file.stat().st_size == 0
+    return os.path.exists(file) and not is_empty
+
+
+def _refuse_unwritable(file: Path) -> None:
+    """Refuse a folder in which the proposal cannot be kept, before the notebook runs."""
+    try:
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{file}: cannot be written: {error.strerror or error}; name another file with -p"
+    )
 
 
 def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
@@ -302,7 +329,7 @@ class _Proposal:
         try:
             write_atomically(self._file, self._drafted())
         except OSError as error:
-            raise OutputError(f"{self._file}: cannot be written: {first_line(error)}") from error
+            raise _unwritable(self._file, error) from error
 
     def _edit(self) -> bool:
         """Write the file and open it in an editor. The user starts the sweep later.

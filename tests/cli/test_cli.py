@@ -242,6 +242,24 @@ def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     assert "n.yml states the score" in refused(["n.ipynb", "--score", "val_acc"], capsys)
 
 
+def test_an_empty_parameters_file_counts_as_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # `notebook_hpo.py init … > n.yml` leaves an empty file if it fails.
+    Path("n.yml").touch()
+    assert main(["n.ipynb", "--score", "val", "--dry-run"]) == 0
+    assert "lr: {low: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", ["missing/n.yml", "n.ipynb/n.yml"])
+def test_a_proposal_that_cannot_be_kept_is_refused_before_the_notebook_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    message = refused(["n.ipynb", "--yes", "-p", file], capsys)
+    assert f"{file}: cannot be written" in message and "-p" in message
+    assert not Path("out").exists()
+
+
 def test_a_dry_run_of_a_notebook_prints_its_space_as_json(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
