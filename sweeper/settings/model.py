@@ -244,6 +244,14 @@ class Settings(SettingsModel):
         return study_name_of(self.file.stem if self.file is not None else "study")
 
     @property
+    def flags_of_study(self) -> list[str]:
+        """Words of the flags without which a command would sweep another study than this one."""
+        words = [] if self.study.name is None else ["--study", self.study.name]
+        for name in sorted(self._set):
+            words += _set_flag(name, self.fixed[name]).split(" ", 1)
+        return words
+
+    @property
     def sources(self) -> dict[str, str]:
         """The origin of each name in `space`, `fixed` and so on: a key of the file, or `--set`."""
         file = self.file or "settings"

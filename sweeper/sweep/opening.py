@@ -239,11 +239,17 @@ def _keep_order(plan: SweepPlan, study: Study) -> None:
 
 
 def _description(plan: SweepPlan) -> str:
-    """Return the text that MLflow shows above the runs: the objectives and the sweep's command."""
-    goals = ", ".join(f"{goal.direction} {name}" for name, goal in plan.settings.objective.items())
+    """Return the text that MLflow shows above the runs: the objectives and the sweep's command.
+
+    A study that runs trials of another one has no command of its own. Settings without a file have
+    none either.
+    """
+    settings = plan.settings
+    goals = ", ".join(f"{goal.direction} {name}" for name, goal in settings.objective.items())
+    description = f"Sweep over `{plan.notebook.display_name}`: {goals}."
+    if plan.confirming is not None or settings.file is None:
+        return description
     words = ["notebook_hpo.py", "-i", display_path(plan.notebook.path)]
-    words += ["-o", plan.paths.displayed_template]
-    if plan.settings.file is not None:
-        words += ["-p", display_path(plan.settings.file)]
-    command = shlex.join([*words, "-j", str(plan.executor.jobs)])
-    return f"Sweep over `{plan.notebook.display_name}`: {goals}.\n\n    python {command}"
+    words += ["-o", plan.paths.displayed_template, "-p", display_path(settings.file)]
+    words += [*settings.flags_of_study, "-j", str(plan.executor.jobs)]
+    return f"{description}\n\n    {shlex.join(words)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from optuna.storages import RDBStorage
 from studies import assert_says, small_settings
 
+from sweeper.cli.parser import parse
 from sweeper.drafting.observed_run import has_same_code, made_of
 from sweeper.errors import SettingsError, StorageAwayError, StudyError
 from sweeper.notebook_api.messages import StopReason
@@ -28,6 +30,7 @@ from sweeper.study.access import LostFileError
 from sweeper.study.facts import StudyFacts
 from sweeper.study.study import Study
 from sweeper.study_folder.snapshots import CodeSnapshot
+from sweeper.sweep import opening
 from sweeper.sweep.confirming import following_settings
 from sweeper.sweep.frozen_code import changed_meanwhile, snapshot_of
 from sweeper.sweep.housekeeping import Housekeeping
@@ -75,6 +78,29 @@ def test_a_study_resumes_and_a_run_is_adopted_although_the_notebook_has_download
     model.write_text("V = 2\n")
     with pytest.raises(StudyError, match=r"model\.py has changed"):
         resume()
+
+
+def test_mlflow_shows_the_command_that_continues_the_study_and_none_for_a_following_study(
+    notebook: ResearchNotebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "my.yml"
+    file.write_text("objective: {val: maximize}\nspace: {x: [1, 2], y: [1, 2]}\n")
+    settings = Settings.load(file).with_overrides(study="other", fixed={"y": 3})
+    plan: Any = SimpleNamespace(
+        settings=settings,
+        notebook=notebook,
+        paths=StudyPaths.parse("out/{study}.{run_id}.ipynb", study="other"),
+        executor=SimpleNamespace(jobs=2),
+        confirming=None,
+    )
+    command = opening._description(plan).splitlines()[-1].split()
+    assert command[0] == "notebook_hpo.py"
+    options = parse(shlex.split(" ".join(command[1:])))
+    assert (options.input, options.parameters, options.jobs) == ("nb.ipynb", "my.yml", "2")
+    assert (options.study, options.set) == ("other", ["y=3"])
+    plan.confirming = {"of": "1"}
+    assert "notebook_hpo.py" not in opening._description(plan)
 
 
 def test_outputs_and_the_order_of_reading_do_not_change_a_snapshots_name(
