@@ -276,9 +276,9 @@ def _keep_injected(node: NotebookNode) -> None:
     injected = [cell for cell in code_cells(node) if INJECTED_TAG in cell_tags(cell)]
     if not injected:
         return
+    moved = {PARAMETERS_TAG, INJECTED_TAG}
     for cell in code_cells(node):
-        others = {PARAMETERS_TAG, INJECTED_TAG}
-        cell.metadata["tags"] = [tag for tag in cell_tags(cell) if tag not in others]
+        cell.metadata["tags"] = [tag for tag in cell_tags(cell) if tag not in moved]
     injected[-1].metadata["tags"].append(PARAMETERS_TAG)
 
 
