@@ -113,7 +113,9 @@ def _keras(module: Any) -> None:
     def report(_: Any, epoch: int, logs: Any = None) -> None:
         _report("Keras", epoch, logs or {})
 
-    _after(module.CallbackList, "on_epoch_end", report)
+    # `keras.callbacks` has the class of `keras.src.callbacks`, so it may have been replaced already.
+    if not hasattr(module.CallbackList.on_epoch_end, "__wrapped__"):
+        _after(module.CallbackList, "on_epoch_end", report)
 
 
 def _transformers(module: Any) -> None:
@@ -422,11 +424,13 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
 
 _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
     "fastai.learner": _fastai,
-    "keras.callbacks": _keras,
+    "keras.callbacks": _keras,  # Until Keras 2.12. Later it is not always imported.
+    "keras.src.callbacks": _keras,
     "lightgbm": _lightgbm,
     "lightning.pytorch.trainer.trainer": _lightning,
     "mlflow": _mlflow,
     "pytorch_lightning.trainer.trainer": _lightning,
+    "tf_keras.src.callbacks": _keras,
     "torch.utils.tensorboard.writer": _tensorboard,
     "transformers.trainer": _transformers,
     "xgboost.callback": _xgboost,

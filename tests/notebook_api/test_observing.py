@@ -49,6 +49,64 @@ def test_scalars_for_tensorboard_are_points_however_they_are_passed(
     ]
 
 
+#: Files of Keras: of 2.12, of 2.15, of 3.9, and of the package with Keras 2 beside Keras 3.
+LAYOUTS = {
+    "2.12": {"keras/__init__.py": "", "keras/callbacks.py": "CLASS"},
+    "2.15": {
+        "keras/__init__.py": "from keras import callbacks",
+        "keras/src/__init__.py": "",
+        "keras/src/callbacks.py": "CLASS",
+        "keras/callbacks/__init__.py": "from keras.src.callbacks import CallbackList",
+    },
+    "3.9": {
+        "keras/__init__.py": "from keras.api import callbacks",
+        "keras/src/__init__.py": "",
+        "keras/src/callbacks/__init__.py": "from .callback_list import CallbackList",
+        "keras/src/callbacks/callback_list.py": "CLASS",
+        "keras/api/__init__.py": "",
+        "keras/api/callbacks/__init__.py": "from keras.src.callbacks import CallbackList",
+    },
+    "tf_keras": {
+        "tf_keras/__init__.py": "from tf_keras.src import callbacks",
+        "tf_keras/src/__init__.py": "",
+        "tf_keras/src/callbacks.py": "CLASS",
+    },
+}
+CALLBACK_LIST = """
+class CallbackList:
+    def on_epoch_end(self, epoch, logs=None):
+        pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_epoch_of_keras_is_one_report_wherever_a_version_defines_its_callbacks(
+    layout: str, tmp_path: Path
+) -> None:
+    for path, source in LAYOUTS[layout].items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(source.replace("CLASS", CALLBACK_LIST))
+    package = "tf_keras" if layout == "tf_keras" else "keras"
+    place = {"2.12": "keras.callbacks", "3.9": "keras.api.callbacks"}.get(layout)
+    script = f"""if True:
+        import sys
+        from sweeper.kernels.forking.zygote import finders
+        from sweeper.notebook_api import observing
+        seen = []
+        observing.observed = seen.append
+        finders.observe_libraries()
+        import {package}
+        from {place or package + ".src.callbacks"} import CallbackList
+        CallbackList().on_epoch_end(3, {{"val_accuracy": 0.5}})
+        assert [(point.step, point.metrics) for point in seen] == [(3, {{"val_accuracy": 0.5}})]
+    """
+    known = {"reports": True, "mlflow": None}
+    environment = {**os.environ, OBSERVED_VARIABLE: json.dumps(known)}
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+
+
 #: Lets a script's MLflow calls be observed. It lists names and steps of the metrics in `seen`.
 OBSERVES = """if True:
     import warnings, mlflow

@@ -35,10 +35,12 @@ _DESCRIBE = "get_preparation_data"
 _OBSERVED = {
     "fastai.learner",
     "keras.callbacks",
+    "keras.src.callbacks",
     "lightgbm",
     "lightning.pytorch.trainer.trainer",
     "mlflow",
     "pytorch_lightning.trainer.trainer",
+    "tf_keras.src.callbacks",
     "torch.utils.tensorboard.writer",
     "transformers.trainer",
     "xgboost.callback",
