@@ -60,6 +60,11 @@ _SEED_REMEDY = (
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
 #: Pattern of code that can assign or report names which do not appear in its text.
 _HIDES_NAMES = re.compile(r"[(,]\s*\*\*|import \*|%run|exec\(|globals\(\)|setattr\(")
+#: Matches code that uses a library whose logs count as reports (see `notebook_api/observing.py`).
+_LOGGING_LIBRARIES = re.compile(
+    r"\b(fastai|keras|lightgbm|lightning|mlflow|pytorch_lightning|tensorboard|tensorflow|tf_keras|"
+    r"transformers|xgboost)\b"
+)
 #: Every sweep needs this many bytes of free disk space, for its databases and notebooks (chosen,
 #: not measured).
 _LEAST_FREE_BYTES = 500 * 10**6
@@ -119,7 +124,7 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
     """
     plan = with_inputs(plan)
     _refuse_broken_cells(plan)
-    yield from _without_kernel(plan)
+    yield from _without_kernel(plan, dry_run=dry_run)
     if dry_run:
         return
     if plan.workload.data is not None:
@@ -153,7 +158,7 @@ def _refuse_broken_cells(plan: SweepPlan) -> None:
         raise NotebookError(f"{plan.notebook.display_name}: {error}")
 
 
-def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
+def _without_kernel(plan: SweepPlan, *, dry_run: bool) -> Iterator[Finding]:
     text = (
         f"{plan.notebook.display_name} has {len(plan.notebook.code)} code cells and assigns all "
         f"swept parameters; kernel {plan.workload.kernel_name}"
@@ -163,7 +168,9 @@ def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
         holds = False if whole.leaves_out_own else None
         yield Finding(name="space", holds=holds, text=str(whole), remedy=whole.remedy)
     if plan.notebook.language == "python":
-        yield from _unknown_scores(plan.notebook, plan.settings)
+        for finding in unknown_scores(plan.notebook, plan.settings):
+            # Runs of the notebook decide whether it gives the score.
+            yield finding if dry_run else replace(finding, holds=None)
         yield _seed(plan.notebook, plan.settings)
     free = _free_bytes(plan.paths.root)
     yield Finding(
@@ -174,19 +181,27 @@ def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
     )
 
 
-def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[Finding]:
-    code = "\n".join(notebook.code)
+def unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[Finding]:
+    """Yield a finding for each objective that no code of the notebook or its modules names.
+
+    The finding is unclear if the code imports a library that may log the score by itself.
+    """
+    code = "\n".join([*notebook.code, *(module.source for module in notebook.modules.values())])
+    logs = settings.reports == "auto" and _LOGGING_LIBRARIES.search(code) is not None
     for name in settings.objective:
         source = settings.scores.get(name)
         wanted = name if source is None else source.variable
         is_named = wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", code)
-        if wanted and not is_named and not _HIDES_NAMES.search(code):
-            yield Finding(
-                name="score",
-                holds=False,
-                text=f"nothing in the notebook assigns, reports or prints {wanted}",
-                remedy=f"report it: sweeper.score({name}=…); or state its source under `scores`",
-            )
+        if not wanted or is_named or _HIDES_NAMES.search(code):
+            continue
+        text = f"nothing in the notebook assigns, reports or prints {wanted}"
+        if logs and source is None:
+            text = f"{text}, so it is found only if a library logs it under this name"
+            yield Finding(name="score", holds=None, text=text)
+            continue
+        call = f"report it: sweeper.score({name}=…)" if name.isidentifier() else "correct its name"
+        remedy = f"{call}; or state its source under `scores`"
+        yield Finding(name="score", holds=False, text=text, remedy=remedy)
 
 
 def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from studies import small_settings
 
 from sweeper.cli import main
-from sweeper.control.check import Measured, Role, forecast, what_params_change
+from sweeper.control.check import Measured, Role, forecast, unknown_scores, what_params_change
 from sweeper.control.contrasts import contrast_of
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings.space import IntDimension
@@ -279,6 +279,28 @@ def test_a_score_that_may_be_hidden_is_not_called_missing(
 ) -> None:
     cell = "import sweeper\nsweeper.report(0, **measure(seed))"
     assert checked(tmp_path, capsys, cell, flags=("--dry-run",)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "holds"),
+    [
+        ("from tensorflow import keras\nmodel.fit(data)", {}, [None]),
+        ("import module_that_trains", {}, [None]),
+        ("import module_that_reports", {}, []),
+        ("import keras\nmodel.fit(data)", {"reports": "explicit"}, [False]),
+        ("import kerastic", {}, [False]),
+    ],
+)
+def test_a_score_is_not_called_missing_if_a_library_or_a_module_may_log_it(
+    tmp_path: Path, code: str, more: dict[str, str], holds: list[bool | None]
+) -> None:
+    (tmp_path / "module_that_trains.py").write_text("import lightgbm")
+    (tmp_path / "module_that_reports.py").write_text("sweeper.score(**{'valid_0-auc': 0.5})")
+    notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", code, parameters="x = 0.5"))
+    settings = small_settings("s", objective={"valid_0-auc": "maximize"}, **more)
+    found = [*unknown_scores(notebook, settings)]
+    assert [finding.holds for finding in found] == holds
+    assert not any("sweeper.score" in finding.remedy for finding in found)  # It is no identifier.
 
 
 @pytest.mark.parametrize(
