@@ -1,16 +1,23 @@
-"""Read the modules and scripts beside a notebook that it imports or runs."""
+"""Read the modules, scripts and notebooks beside a notebook that it imports or runs."""
 
 from __future__ import annotations
 
 import ast
+import getopt
+import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import NotebookError
 from .cell_code import parse_or_none, plain_python
+from .reading import code_cells, read_notebook
 
-_RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
+#: Short options of `%run` in the notation of `getopt`, as IPython has them.
+_RUN_OPTIONS = "nidtN:b:pD:l:rs:T:em:G"
 #: Calls and magics with which a notebook writes a module of its own.
 _WRITES = re.compile(
     r"""^%%(?:writefile|file)\s+(?:-a\s+)?["']?([^\s"']+)"""
@@ -25,8 +32,42 @@ def text_of(content: bytes) -> str:
     return content.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
+def read_code(path: Path) -> bytes | None:
+    """Read a file of code. Of a notebook, keep only its code cells, because only they run.
+
+    Returns:
+        The content. None if the file cannot be read.
+    """
+    try:
+        if path.suffix.lower() != ".ipynb":
+            return path.read_bytes()
+        cells = code_cells(read_notebook(path, for_execution=True))
+    except (OSError, NotebookError):
+        return None
+    kept = [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "metadata": {},
+            "outputs": [],
+            "source": cell.source,
+        }
+        for cell in cells
+    ]
+    content = {"cells": kept, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    return json.dumps(content, indent=1).encode()
+
+
+def sources_of(path: Path, content: bytes) -> list[str]:
+    """Return the code in a file that `read_code` has read: of a notebook, one text per cell."""
+    text = text_of(content)
+    if path.suffix.lower() != ".ipynb":
+        return [text]
+    return [cell["source"] for cell in json.loads(text)["cells"]]
+
+
 def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
-    """Read the local modules and scripts that a notebook imports or runs, directly or indirectly.
+    """Read the local files that a notebook imports or runs, directly or indirectly.
 
     A file that the notebook itself writes is left out, because each trial writes its own content.
     So is a file that cannot be read. Python passes over a folder that it may not enter.
@@ -36,7 +77,8 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
         folder: Folder of the notebook.
 
     Returns:
-        The content of each file, by its absolute path without symbolic links.
+        The content of each file as `read_code` returns it, by its absolute path without symbolic
+        links.
     """
     folder = folder.resolve()
     roots = [folder]
@@ -49,19 +91,58 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     waiting: list[tuple[str, Path | None]] = [(source, None) for source in code]
     while waiting:
         source, file = waiting.pop(0)
-        scripts = [folder / name for name in _RUN.findall(source)]
-        ran = [*scripts, *(script.with_name(f"{script.name}.py") for script in scripts)]
         tree = parse_or_none(plain_python(source))
-        if tree is not None:
-            roots += [folder / path for path in _added_to_path(tree)]
-            ran += [
-                path for name in _imported(tree, file, roots) for path in _files_of(name, roots)
-            ]
-        new = {path.resolve() for path in ran if _is_readable(path)} - found.keys() - own
+        if tree is None:
+            continue
+        runs = [*_runs(tree)]
+        scripts = [folder / run.name for run in runs if not run.is_module]
+        # IPython and Python look for imports also in the folder of a script that runs.
+        roots += [folder / path for path in _added_to_path(tree)]
+        roots += [script.parent for script in scripts]
+        names = [*_imported(tree, file, roots)]
+        for run in runs:
+            if run.is_module:
+                names += [run.name, f"{run.name}.__main__"]
+        used = [*scripts, *(Path(f"{script}.py") for script in scripts)]
+        used += [path for name in names for path in _files_of(name, roots)]
+        new = {path.resolve() for path in used if _is_readable(path)} - found.keys() - own
         for path in sorted(new):
-            found[path] = path.read_bytes()
-            waiting.append((text_of(found[path]), path))
+            content = read_code(path)
+            if content is not None:
+                found[path] = content
+                waiting += [(source, path) for source in sources_of(path, content)]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What a call of `%run` names.
+
+    Attributes:
+        name: Path of a script or a notebook, or dotted name of a module.
+        is_module: Whether `name` is the name of a module (`%run -m`).
+    """
+
+    name: str
+    is_module: bool
+
+
+def _runs(tree: ast.Module) -> Iterator[_Run]:
+    """Yield what each `%run` names, in code in which magics are the calls that IPython makes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="run_line_magic"),
+                args=[ast.Constant(value="run"), ast.Constant(value=str(line)), *_],
+            ):
+                try:
+                    options, names = getopt.getopt(shlex.split(line), _RUN_OPTIONS)
+                except (ValueError, getopt.GetoptError):  # IPython will refuse the line, too.
+                    continue
+                modules = [value for option, value in options if option == "-m"]
+                yield from (_Run(module, is_module=True) for module in modules)
+                if names and not modules:
+                    yield _Run(os.path.expanduser(names[0]), is_module=False)
 
 
 def _is_readable(path: Path) -> bool:

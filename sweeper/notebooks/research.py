@@ -21,7 +21,7 @@ from ..settings.messages import nearest
 from .assignments import Assignments, assigned_only, plain_values, with_values
 from .cell_code import parse, plain_python
 from .flows import Flows
-from .local_code import local_code, text_of
+from .local_code import local_code, sources_of
 from .metadata import METADATA
 from .reading import cell_tags, code_cells, is_skipped, language_name, read_notebook
 from .replacing import Cell
@@ -134,7 +134,9 @@ class ResearchNotebook:
         """The local modules that the notebook imports, by their names."""
         code = self.code if self.language == "python" else []
         return {
-            file.parent.name if file.stem == "__init__" else file.stem: Cell(0, text_of(content))
+            file.parent.name if file.stem == "__init__" else file.stem: Cell(
+                0, "\n".join(map(plain_python, sources_of(file, content)))
+            )
             for file, content in local_code(code, self.path.parent).items()
         }
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import NotebookError
+from ..notebooks.local_code import read_code
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
@@ -57,13 +58,7 @@ def changed_meanwhile(snapshot: CodeSnapshot, notebook: ResearchNotebook) -> lis
         is_same = False
     changed = [] if is_same else [notebook.display_name]
     for path, source in snapshot.files.items():
-        try:
-            is_same = Path(snapshot.folder, path).read_bytes() == source.encode(
-                "utf-8", "surrogateescape"
-            )
-        except OSError:
-            is_same = False
-        if not is_same:
+        if read_code(Path(snapshot.folder, path)) != source.encode("utf-8", "surrogateescape"):
             changed.append(path)
     if not changed:
         return []

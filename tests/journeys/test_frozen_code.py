@@ -25,10 +25,10 @@ def seen():
 """
 CELLS = (
     "import model",
-    "%run script.py",
+    "%run script.py\n%run helper.ipynb",
     "import importlib\nimport json\nimportlib.reload(model)",
     "import time\ntime.sleep(1)",  # lets kernels be forked after few trials
-    "print(json.dumps([ran, *model.seen()]))",
+    "print(json.dumps([ran, helped, *model.seen()]))",
     "val = x",
 )
 
@@ -39,6 +39,7 @@ def write_project(folder: Path, version: str) -> Path:
     (folder / "layers" / "__init__.py").write_text("")
     (folder / "layers" / "deep.py").write_text(f"WIDTH = {len(version)}\n")
     (folder / "script.py").write_text(f"ran = '{version}'\n")
+    write_notebook(folder / "helper.ipynb", f"helped = '{version}'")
     return write_notebook(folder / "nb.ipynb", *CELLS, parameters="x = 0.0", shared=3)
 
 
@@ -72,8 +73,8 @@ def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
     records = [record for record in result.records if record.state is TrialState.COMPLETED]
     assert len(records) == len(ended)
     assert {one.kernel for one in ended} == {"cold", "warm"}
-    assert [printed_by(record) for record in records] == [["first", "first", 5]] * len(records)
+    assert [printed_by(record) for record in records] == [["first"] * 3 + [5]] * len(records)
     (finding,) = [one for one in result.findings if "changed while" in one]
-    assert finding.startswith(f"{notebook}, layers/deep.py, model.py, script.py changed while")
+    assert finding.startswith(f"{notebook}, helper.ipynb, layers/deep.py, model.py, script.py changed while")
 
     assert {one.snapshot for one in ended} == {ended[0].snapshot}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from studies import small_settings
 
@@ -170,6 +171,10 @@ def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
         (["def later():\n    import model"], "model.py"),
         (["if x:\n    %run -i 'model.py'\n    pass"], "model.py"),
         (["%run model"], "model.py"),
+        (['%run -t "a model.py" --epochs 3'], "a model.py"),
+        (["%run -m package.model"], "package/model.py"),
+        (["get_ipython().run_line_magic('run', 'model.py')"], "model.py"),
+        (["%%time\n%run model.ipy"], "model.ipy"),
         (["files = !ls\nimport model"], "model.py"),
         (['import model\nprint("%d"\n      % 3)'], "model.py"),
     ],
@@ -179,9 +184,30 @@ def test_local_files_that_a_notebook_imports_or_runs_are_found(
 ) -> None:
     folder = tmp_path / "notebooks"
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1.0")
-    write((folder / file).parent.resolve(), model="Net = 1")
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text("Net = 1")
     made_of = fingerprint_of(ResearchNotebook(notebook), small_settings("s"), kernel_name="python3")
     assert set(made_of["files"]) == {file}
+
+
+def test_of_a_notebook_that_another_one_runs_the_code_and_its_imports_count(
+    make: Make, tmp_path: Path
+) -> None:
+    write(tmp_path / "lib", direct="", indirect="")
+    cells = ("import direct", "%run lib/script.py", "%%bash\nexit 1")
+    helper = write_notebook(tmp_path / "lib" / "helper.ipynb", *cells)
+    (tmp_path / "lib" / "script.py").write_text("import indirect")
+    before = make("%run lib/helper.ipynb")
+    files = ["lib/direct.py", "lib/helper.ipynb", "lib/indirect.py", "lib/script.py"]
+    assert [*before["files"]] == files
+    node = nbformat.read(helper, as_version=4)
+    node.cells[1].outputs = [nbformat.v4.new_output("stream", text="seen by hand")]
+    node.cells[1].execution_count = 3
+    node.cells.append(nbformat.v4.new_markdown_cell("a remark"))
+    nbformat.write(node, helper)
+    assert changes(before, make("%run lib/helper.ipynb")) == []
+    write_notebook(helper, "import direct", "%run lib/script.py")
+    assert changes(before, make("%run lib/helper.ipynb")) == ["lib/helper.ipynb has changed"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import pytest
 
 import sweeper
 from sweeper.kernels.forking.zygote import finders
+from sweeper.notebooks.local_code import read_code
+from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.slow  # the tests start processes
 
@@ -163,3 +165,59 @@ with ImportWatch(lambda _: {}):
 print(json.dumps("sweeper" in spawn.get_preparation_data("worker")))
 """
     assert run(write(tmp_path / "project", {"model.py": ""}), {"model.py": ""}, code)
+
+
+#: Imports IPython before the snapshot is installed, as a kernel does.
+IPYTHON = {"early.py": "import IPython.core.interactiveshell"}
+SHELL = """
+import os
+os.environ["IPYTHONDIR"] = os.getcwd()
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+"""
+
+
+def test_run_runs_notebooks_and_scripts_in_ipythons_syntax_as_they_were(tmp_path: Path) -> None:
+    project = write(tmp_path / "project", {**IPYTHON, "lib/script.ipy": "", "lib/beside.py": ""})
+    helper = project / "lib" / "helper.ipynb"
+    write_notebook(helper, "import beside", "found = beside.V")
+    content = read_code(helper)
+    assert content is not None
+    write_notebook(helper, "found = 'edited'")
+    frozen = {
+        "lib/helper.ipynb": content.decode(),
+        "lib/beside.py": "V = 'first'\n",
+        "lib/script.ipy": "ran = !echo first\n",
+    }
+    code = """
+path = [*sys.path]
+shell.run_line_magic("run", "lib/helper.ipynb")
+shell.run_line_magic("run", "lib/script.ipy")
+kept = [shell.user_ns[name] for name in ("found", "ran")]
+print(json.dumps([*kept, sys.path == path]))
+"""
+    assert run(project, frozen, SHELL + code) == ["first", ["first"], True]
+
+
+def test_autoreload_leaves_frozen_modules_as_they_were_and_reloads_others(tmp_path: Path) -> None:
+    project = write(
+        tmp_path / "project",
+        {
+            **IPYTHON,
+            "model.py": "def seen():\n    return 'first'\n",
+            "other.py": "def seen():\n    return 'first'\n",
+        },
+    )
+    code = """
+from pathlib import Path
+shell.run_line_magic("load_ext", "autoreload")
+shell.run_line_magic("autoreload", "2")
+shell.run_cell("import model, other")
+for name in ("model.py", "other.py"):
+    Path(name).write_text(Path(name).read_text().replace("first", "second"))
+    os.utime(name, (2**31, 2**31))
+shell.run_cell("seen = [model.seen(), other.seen()]")
+print(json.dumps(shell.user_ns["seen"]))
+"""
+    frozen = {"model.py": "def seen():\n    return 'first'\n"}
+    assert run(project, frozen, SHELL + code) == ["first", "second"]

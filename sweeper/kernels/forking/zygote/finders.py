@@ -9,6 +9,7 @@ it imports only the standard library.
 from __future__ import annotations
 
 import io
+import json
 import linecache
 import os
 import sys
@@ -22,6 +23,8 @@ from typing import Any
 _NAME = "sweeper"
 #: Modules of IPython in which `%run` opens scripts, depending on IPython's version.
 _RUNNERS = ("IPython.core.interactiveshell", "IPython.utils.py3compat")
+#: Module of IPython's extension that reloads modules whose files have changed.
+_RELOADER = "IPython.extensions.autoreload"
 #: Modules that start worker processes with a new interpreter.
 _SPAWNERS = {
     "multiprocessing.spawn",
@@ -106,6 +109,8 @@ def _install_snapshot_finder(snapshot: Mapping[str, str]) -> None:
         if os.path.realpath(path or ".") in folders:
             del sys.path_importer_cache[path]
     _open_scripts_of_snapshot(sources)
+    _run_notebooks_of_snapshot(sources)
+    _after_import({_RELOADER}, lambda module: _keep_from_reloading(module.ModuleReloader, sources))
 
 
 def _folders_of(sources: Mapping[str, bytes]) -> set[str]:
@@ -195,6 +200,61 @@ def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
         module = sys.modules.get(name)
         if module is not None:
             module.__dict__["open"] = open_script
+
+
+def _run_notebooks_of_snapshot(sources: dict[str, bytes]) -> None:
+    """Let `%run` run notebooks and `.ipy` scripts of the snapshot as they were.
+
+    IPython reads these files in a method of its shell, without the `open` of `_RUNNERS`.
+    """
+    module: Any = sys.modules.get(_RUNNERS[0])
+    if module is None:
+        return
+    run = module.InteractiveShell.safe_execfile_ipy
+
+    def run_frozen(
+        shell: Any, fname: Any, shell_futures: bool = False, raise_exceptions: bool = False
+    ) -> None:
+        path = os.path.realpath(os.path.expanduser(fname))
+        if path not in sources:
+            run(shell, fname, shell_futures, raise_exceptions)
+            return
+        folder = os.path.dirname(path)
+        sys.path.insert(0, folder)
+        try:
+            for cell in _cells_of(path, sources[path].decode("utf-8", "replace")):
+                result = shell.run_cell(cell, silent=True, shell_futures=shell_futures)
+                if raise_exceptions:
+                    result.raise_error()
+                elif not result.success:
+                    break
+        finally:
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+    module.InteractiveShell.safe_execfile_ipy = run_frozen
+
+
+def _cells_of(path: str, text: str) -> list[str]:
+    """Return the cells of a notebook of the snapshot. The whole text if it is another script."""
+    if not path.lower().endswith(".ipynb"):
+        return [text]
+    return [cell["source"] for cell in json.loads(text)["cells"]]
+
+
+def _keep_from_reloading(reloader: Any, sources: Mapping[str, bytes]) -> None:
+    """Let IPython's `autoreload` ignore the modules of the snapshot.
+
+    It would read their files on disk, and replace the functions of modules that are imported.
+    """
+    look_up = reloader.filename_and_mtime
+
+    def filename_and_mtime(self: Any, module: Any) -> Any:
+        file, modified_s = look_up(self, module)
+        is_frozen = file is not None and os.path.realpath(file) in sources
+        return (None, None) if is_frozen else (file, modified_s)
+
+    reloader.filename_and_mtime = filename_and_mtime
 
 
 class _Install:
