@@ -443,23 +443,30 @@ def test_a_kernel_runs_its_exit_handlers_and_soon_ends_with_all_that_it_has_star
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.parametrize("is_cleared", [False, True])
-def test_output_beyond_the_limit_is_cut_with_a_notice_unless_the_cell_has_cleared_it(
-    bench: Bench, is_cleared: bool
+@pytest.mark.parametrize(
+    ("prints", "is_removed"),
+    [
+        ("print('y' * 10_000)", False),
+        ("clear_output(wait=True); print('y' * 10_000)", True),
+        ("print('y' * 10_000, end='\\r', flush=True); sleep(0.01)", True),
+    ],
+)
+def test_output_beyond_the_limit_is_cut_with_a_notice_unless_the_cell_clears_or_overwrites_it(
+    bench: Bench, prints: str, is_removed: bool
 ) -> None:
-    clear = "clear_output(wait=True)" if is_cleared else "pass"
     outcome, node = bench.run(
         REPORT,
-        "from IPython.display import clear_output\n"
-        f"for i in range(100):\n    {clear}\n    print('y' * 10_000)",
+        "from time import sleep\nfrom IPython.display import clear_output\n"
+        f"for i in range(100):\n    {prints}\nprint('last of the cell')",
         "print('end')",
         limits={"cell_output": "100kB"},
     )
     assert outcome.state is TrialState.COMPLETED
     text = printed(node)
     assert len(text) < 200_000
-    assert text.count("limits.cell_output") == (0 if is_cleared else 1)
-    assert ("exceeds 100,000 bytes" in text) is not is_cleared
+    assert text.count("limits.cell_output") == (0 if is_removed else 1)
+    assert ("exceeds 100,000 bytes" in text) is not is_removed
+    assert ("last of the cell" in text) is is_removed
     assert text.endswith("end\n")
 
 

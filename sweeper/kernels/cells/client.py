@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
 from typing import Any
@@ -64,6 +64,9 @@ _SETTLE_S = 0.5
 _OVERLOOKED_S = 2.0
 #: The connection that wakes the kernel stays open for this time.
 _WOKEN_S = 0.5
+#: The output of a cell is joined and counted again after this share of its limit (chosen, not
+#: measured), so that the time for it does not grow with the square of the output.
+_SLACK = 0.1
 #: If a dead kernel's sockets bring no message for this time, its messages count as complete.
 _LAST_MESSAGES_S = 0.03
 #: Values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`. With one of them, a notebook
@@ -124,6 +127,8 @@ class SweepClient(PapermillNotebookClient):
         self.answer = Answer()
         self._first_index = 0
         self._output_bytes = 0
+        #: Size of the cell's output up to which nothing is checked.
+        self._unchecked_bytes = request.cell_output_bytes
         self._messages = 0
 
     def connect(self, env: Mapping[str, str] | None) -> None:
@@ -185,7 +190,7 @@ class SweepClient(PapermillNotebookClient):
 
     def _replay(self, ran: RanCell, cell: NotebookNode, index: int) -> None:
         """Process the recorded messages of a shared cell as if the cell ran now."""
-        self._output_bytes = 0
+        self._begin_outputs()
         self.clear_before_next_output = False
         cell.execution_count = ran.execution_count
         cell.outputs = []
@@ -231,7 +236,7 @@ class SweepClient(PapermillNotebookClient):
                 continue
             if self.running.control.stop_reason:
                 return
-            self._output_bytes = 0
+            self._begin_outputs()
             self.running.points.note_cells(index + 1, len(self.nb.cells))
             self.nb_man.cell_start(cell, index)
             status = self._run_cell(cell, index)
@@ -311,10 +316,15 @@ class SweepClient(PapermillNotebookClient):
 
     def _end_outputs(self, cell: NotebookNode, cell_index: int) -> None:
         self.printed.end_cell()
-        outputs = cell.get("outputs", [])
-        if outputs:
-            cell.outputs = joined(outputs)
-            moved(self._display_id_map, cell_index, outputs, cell.outputs)
+        if cell.get("outputs"):
+            self._join_outputs(cell, cell_index)
+
+    def _join_outputs(self, cell: NotebookNode, cell_index: int) -> None:
+        outputs = cell.outputs
+        bytes_before = _bytes_of(outputs)
+        cell.outputs = joined(outputs)
+        moved(self._display_id_map, cell_index, outputs, cell.outputs)
+        self._output_bytes -= bytes_before - _bytes_of(cell.outputs)
 
     async def _save_by_time(self) -> None:
         await asyncio.sleep(CATCH_UP_S)
@@ -367,7 +377,7 @@ class SweepClient(PapermillNotebookClient):
         self._publish_displayed(content.get("data"))
         if kind == "stream":
             self.printed.read(content["name"], content["text"])
-        if self._is_too_much(kind, content, cell) or _is_odd_comm(kind, content):
+        if self._is_too_much(kind, content, cell, cell_index) or _is_odd_comm(kind, content):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
         if self.comm_objects:
@@ -389,21 +399,34 @@ class SweepClient(PapermillNotebookClient):
         if point is not None:
             self.running.points.publish(point)
 
-    def _is_too_much(self, kind: str, content: dict[str, Any], cell: NotebookNode) -> bool:
+    def _begin_outputs(self) -> None:
+        """Begin to count the output of a cell, or of a cell whose output was cleared."""
+        self._output_bytes = 0
+        self._unchecked_bytes = self.request.cell_output_bytes
+
+    def _is_too_much(
+        self, kind: str, content: dict[str, Any], cell: NotebookNode, cell_index: int
+    ) -> bool:
         """Count a cell's output. Return whether a message exceeds the limit and must be dropped.
 
-        One line in the cell's output says that the rest is dropped. An error is shortened instead,
-        because it says why the cell failed.
+        Text that a progress bar has overwritten does not count. One line in the cell's output says
+        that the rest is dropped. An error is shortened instead, because it says why the cell
+        failed.
         """
         limit = self.request.cell_output_bytes
         if kind == "clear_output":
-            self._output_bytes = 0
+            self._begin_outputs()
         if not size(kind, content):
             # The message has no output. nbclient may wait for it, as for the kernel's state.
             return False
-        if self._output_bytes <= limit:
+        if self._output_bytes <= self._unchecked_bytes:
             self._output_bytes += self._added(kind, content)
+            if self._output_bytes <= self._unchecked_bytes:
+                return False
+            self._join_outputs(cell, cell_index)
+            self._unchecked_bytes = limit
             if self._output_bytes <= limit:
+                self._unchecked_bytes = max(limit, self._output_bytes + int(_SLACK * limit))
                 return False
             text = (
                 f"the output of this cell exceeds {limit:,} bytes; "
@@ -512,6 +535,10 @@ def _save_if_possible(save: Callable[[], None]) -> None:
         save()
     except OSError as error:  # The next save, or the trial's end, writes the file.
         _log.warning("the executed notebook could not be saved, and is saved later: %s", error)
+
+
+def _bytes_of(outputs: Sequence[NotebookNode]) -> int:
+    return sum(size(output.output_type, output) for output in outputs)
 
 
 def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:
