@@ -126,19 +126,29 @@ def _transformers(module: Any) -> None:
 
 
 def _lightning(module: Any) -> None:
-    class Observer(module.Callback):
-        def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
-            _report("Lightning", trainer.current_epoch, trainer.callback_metrics)
+    last: dict[str, Any] = {}
 
-    fit = module.Trainer.fit
+    def report(trainer: Any, epoch: int) -> None:
+        # Lightning keeps a metric until it is logged again, so the same object is not a new value.
+        old, newest = dict(last), dict(trainer.callback_metrics)
+        last.clear()
+        last.update(newest)
+        new = {name: value for name, value in newest.items() if value is not old.get(name)}
+        _report("Lightning", epoch, new)
 
-    @functools.wraps(fit)
-    def observed_fit(trainer: Any, *arguments: Any, **options: Any) -> Any:
-        if not any(isinstance(callback, Observer) for callback in trainer.callbacks):
-            trainer.callbacks.append(Observer())  # Runs after the callbacks that save checkpoints.
-        return fit(trainer, *arguments, **options)
+    loop_class = getattr(module, "_FitLoop", None) or module.FitLoop
+    end_epoch = loop_class.on_advance_end
 
-    module.Trainer.fit = observed_fit
+    # At the end of this function the values of all hooks are known, and checkpoints are saved.
+    @functools.wraps(end_epoch)
+    def observed_end(loop: Any) -> None:
+        epoch = loop.trainer.current_epoch
+        end_epoch(loop)
+        report(loop.trainer, epoch)
+
+    loop_class.on_advance_end = observed_end
+    for name in ("validate", "test"):
+        _after(module.Trainer, name, lambda trainer, *_, **__: report(trainer, trainer.current_epoch))
 
 
 def _xgboost(module: Any) -> None:

@@ -49,6 +49,58 @@ def test_scalars_for_tensorboard_are_points_however_they_are_passed(
     ]
 
 
+class Trainer:
+    """The calls of Lightning's class, and what its metrics hold after each."""
+
+    def __init__(self) -> None:
+        self.callback_metrics: dict[str, float] = {}
+        self.current_epoch = 0
+
+    def fit(self) -> None:
+        for _ in range(3):
+            if self.current_epoch % 2:  # as with `check_val_every_n_epoch=2`
+                self.callback_metrics["val_acc"] = self.current_epoch / 8
+            FitLoop(self).on_advance_end()
+
+    def validate(self) -> list[str]:
+        self.callback_metrics = {"val_acc": 0.75}
+        return ["validated"]
+
+    def test(self) -> None:
+        self.callback_metrics = {"test_acc": 0.5}
+
+
+class FitLoop:
+    """Lightning's class, which calls the hooks of the module."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def on_advance_end(self) -> None:
+        epoch = self.trainer.current_epoch
+        self.trainer.callback_metrics["train_f1"] = epoch / 4  # logged in `on_train_epoch_end`
+        self.trainer.current_epoch += 1
+
+
+def test_lightnings_values_are_those_of_their_epoch_and_of_validate_and_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(observing, "_report", lambda _, *point: seen.append(point))
+    observing._lightning(SimpleNamespace(Trainer=Trainer, FitLoop=FitLoop))
+    trainer = Trainer()
+    trainer.fit()
+    assert trainer.validate() == ["validated"]
+    trainer.test()
+    assert seen == [
+        (0, {"train_f1": 0.0}),
+        (1, {"train_f1": 0.25, "val_acc": 0.125}),
+        (2, {"train_f1": 0.5}),
+        (3, {"val_acc": 0.75}),
+        (3, {"test_acc": 0.5}),
+    ]
+
+
 #: Files of Keras: of 2.12, of 2.15, of 3.9, and of the package with Keras 2 beside Keras 3.
 LAYOUTS = {
     "2.12": {"keras/__init__.py": "", "keras/callbacks.py": "CLASS"},
