@@ -56,7 +56,13 @@ def judge(
     if isinstance(result.ending, Finished):
         language = file.node.metadata.get("language_info", {}).get("name", "python")
         unread = result.answer.unread
-        outcome = _judge_scores(scraped, settings, unread, is_python=language == "python")
+        outcome = _judge_scores(
+            scraped,
+            settings,
+            unread,
+            is_python=language == "python",
+            has_widgets="widgets" in file.node.metadata,
+        )
     else:
         was_short = was_short or _lacked_shared_memory(file)
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
@@ -153,7 +159,12 @@ def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
 
 
 def _judge_scores(
-    scraped: Scraped, settings: Settings, unread: Mapping[str, str], *, is_python: bool
+    scraped: Scraped,
+    settings: Settings,
+    unread: Mapping[str, str],
+    *,
+    is_python: bool,
+    has_widgets: bool,
 ) -> TrialOutcome:
     scores = scraped.scores
     for name in settings.objective:
@@ -176,10 +187,16 @@ def _judge_scores(
             kind = next(key for key in ScoreSource.model_fields if getattr(source, key) is not None)
             given = getattr(source, kind)
             error = f" ({unread[given]})" if given in unread else ""
+            remedy = f"correct it, or leave it out to use a variable named {name}"
+            if kind == "pattern" and has_widgets:
+                remedy = (
+                    "it does not see text in widgets, such as the bars of tqdm.notebook: use "
+                    f"`from tqdm import tqdm`, or print the score; or {remedy}"
+                )
             return failed(
                 Reason.NO_SCORE,
                 f"scores.{name}: the {kind} {given!r} gave no number at the end of the notebook"
-                f"{error}; correct it, or leave it out to use a variable named {name}",
+                f"{error}; {remedy}",
             )
         if name not in scores:
             found = ", ".join(scores) or "no score at all"

@@ -55,6 +55,20 @@ def test_the_message_of_a_score_that_cannot_be_read_has_the_error_of_its_express
     assert "history['val'].iloc[-1]" in outcome.message and "KeyError: 'val'" in outcome.message
 
 
+@pytest.mark.parametrize("has_widgets", [False, True])
+def test_the_message_of_a_pattern_without_a_match_says_that_widgets_are_not_read(
+    has_widgets: bool,
+) -> None:
+    (name,) = SETTINGS.objective
+    settings = SETTINGS.model_copy(update={"scores": {name: ScoreSource(pattern="val=(.*)")}})
+    file = ExecutedNotebook(new_notebook(), trial_spec())
+    if has_widgets:
+        file.node.metadata["widgets"] = {}
+    outcome = judge(file, KernelResult(ending=Finished()), RunningTrial(), settings)
+    assert outcome.reason is Reason.NO_SCORE and "val=(.*)" in outcome.message
+    assert ("`from tqdm import tqdm`" in outcome.message) is has_widgets
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
