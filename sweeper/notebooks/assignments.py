@@ -27,6 +27,7 @@ from .left_out import LeftOutArguments
 from .plain import Assignment, is_plain, plain_value
 from .rebinding import is_read, is_read_until_rebound, rebinding, unpacked
 from .replacing import Cell
+from .searched import set_again
 from .signatures import Signatures
 
 _BLOCKS: Mapping[type[ast.stmt], str] = {
@@ -84,6 +85,10 @@ class Assignments:
     @cached_property
     def _overwritten(self) -> Mapping[tuple[str, str], str]:
         return overwritten_items(self.cells)
+
+    @cached_property
+    def _set_again(self) -> Mapping[ast.expr, str]:
+        return set_again(self.cells)
 
     def names(self) -> list[str]:
         """Return the variables that the notebook assigns anywhere, in order."""
@@ -315,24 +320,26 @@ class Assignments:
             place: The place.
             lines: Cells and lines whose calls count. None if all calls count.
         """
-        if place.item is not None and self._other_item(place):
+        if self._other_value(place):
             return True
         default = place.parameter
         return default is not None and self._calls.overriding(default, lines) is not None
 
-    def _other_item(self, place: Assignment) -> str:
-        """Return where code gives a dict item or a command line option another value later.
+    def _other_value(self, place: Assignment) -> str:
+        """Return where code gives an item, an option or an argument another value later.
 
         Returns:
             A code cell with a line. Empty if no code does so.
         """
+        if place.value is not None and place.value in self._set_again:
+            return self._set_again[place.value]
         if place.item is None:
             return ""
         given = self._given.get(place.item[1], "") if place.is_option else ""
         return given or self._overwritten.get(place.item, "")
 
     def _why_overridden(self, name: str, default: Assignment) -> str | None:
-        if rival := self._other_item(default):
+        if rival := self._other_value(default):
             return f"in {default}, and gets another value in {rival}: keep one of them"
         parameter = default.parameter
         override = None if parameter is None else self._calls.overriding(parameter)

@@ -72,6 +72,45 @@ def test_an_argument_that_a_call_may_pass_or_that_code_sets_later_is_not_added(c
     assert not Assignments([cell]).knows("SVC.C")
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (GRID + "GridSearchCV(SVC(C=1.0), {'C': [1, 2]})", "SVC.C"),
+        (GRID + "svc = SVC(C=1.0)\nGridSearchCV(svc, {'C': [1, 2]})", "svc.C"),
+        (GRID + "g = {'s__C': [1, 2]}\np = P(S(), SVC(C=1.0))\nGridSearchCV(p, g)", "SVC.C"),
+        ("m = XGBClassifier(max_depth=3)\nm.set_params(max_depth=4)", "XGBClassifier.max_depth"),
+        ("m = Net(max_depth=3)\nm.set_params(net__max_depth=4)", "max_depth"),
+        (
+            "rf = RF(max_depth=3)\nGridSearchCV(RF(), {'max_depth': [1, 2]})\n"
+            "rf.set_params(**g.best_params_)",
+            "rf.max_depth",
+        ),
+    ],
+)
+def test_an_argument_that_a_search_or_set_params_sets_anyway_is_refused(
+    code: str, name: str
+) -> None:
+    cells = Assignments([code, "fit(C)"])
+    why = cells.why_not(name)
+    last = code.count("\n") + 1
+    assert why is not None and f"another value in code cell 1, line {last}" in why
+    assert f"'{name}'" not in str(cells.why_not(name.rpartition(".")[2])), "it is recommended"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (GRID + "GridSearchCV(SVC(C=1.0), {'gamma': [1, 2]})", "SVC.C"),
+        (GRID + "svc = SVC(C=1.0)\nsvc.fit(x)\nGridSearchCV(svc, {'C': [1, 2]})", "svc.C"),
+        (GRID + "GridSearchCV(SVC(), {'C': [1, 2]})\nbest = SVC(C=1.0)", "best.C"),
+        ("m = RF(max_depth=3)\nm.fit(x)\nm.set_params(max_depth=4)", "m.max_depth"),
+        ("m = RF(max_depth=3)\nm.set_params(n_jobs=4)", "m.max_depth"),
+    ],
+)
+def test_an_argument_with_which_code_may_use_an_object_can_be_swept(code: str, name: str) -> None:
+    assert Assignments([code]).why_not(name) is None
+
+
 def test_a_learning_rate_that_keras_gets_by_position_does_not_count_as_left_out() -> None:
     cells = ["from keras.optimizers import Adam\nAdam(rate)\nAdam()"]
     assert [place.line for place in Assignments(cells).places("Adam.learning_rate")] == [3]
