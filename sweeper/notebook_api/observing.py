@@ -113,7 +113,7 @@ def _keras(module: Any) -> None:
     def report(_: Any, epoch: int, logs: Any = None) -> None:
         _report("Keras", epoch, logs or {})
 
-    # `keras.callbacks` has the class of `keras.src.callbacks`, so it may have been replaced already.
+    # `keras.callbacks` and `keras.src.callbacks` have the same class: replace its method once.
     if not hasattr(module.CallbackList.on_epoch_end, "__wrapped__"):
         _after(module.CallbackList, "on_epoch_end", report)
 
@@ -148,7 +148,9 @@ def _lightning(module: Any) -> None:
 
     loop_class.on_advance_end = observed_end
     for name in ("validate", "test"):
-        _after(module.Trainer, name, lambda trainer, *_, **__: report(trainer, trainer.current_epoch))
+        _after(
+            module.Trainer, name, lambda trainer, *_, **__: report(trainer, trainer.current_epoch)
+        )
 
 
 def _xgboost(module: Any) -> None:

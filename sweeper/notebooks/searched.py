@@ -55,16 +55,16 @@ def set_again(cells: Sequence[Cell]) -> Mapping[ast.expr, str]:
     reads = [
         (node.id, (cell, node.lineno))
         for cell, node in nodes
-        if isinstance(node, ast.Name)
-        and isinstance(node.ctx, ast.Load)
-        and node not in in_setters
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in in_setters
     ]
     found: dict[ast.expr, str] = {}
     for setter in setters:
         at = (setter.cell, setter.call.lineno)
         objects: list[ast.expr] = [setter.call] if setter.is_search else []
         for name in setter.names:
-            is_used = any(read == name and (setter.is_search or where < at) for read, where in reads)
+            is_used = any(
+                read == name and (setter.is_search or where < at) for read, where in reads
+            )
             if len(made[name]) == 1 and not is_used:
                 objects += made[name]
         for inner in (inner for value in objects for inner in ast.walk(value)):

@@ -75,6 +75,8 @@ def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
     assert {one.kernel for one in ended} == {"cold", "warm"}
     assert [printed_by(record) for record in records] == [["first"] * 3 + [5]] * len(records)
     (finding,) = [one for one in result.findings if "changed while" in one]
-    assert finding.startswith(f"{notebook}, helper.ipynb, layers/deep.py, model.py, script.py changed while")
+    assert finding.startswith(
+        f"{notebook}, helper.ipynb, layers/deep.py, model.py, script.py changed while"
+    )
 
     assert {one.snapshot for one in ended} == {ended[0].snapshot}
