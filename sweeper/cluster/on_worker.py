@@ -15,7 +15,6 @@ import shutil
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
@@ -31,7 +30,7 @@ from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..machine.places import Places
 from ..notebook_api.messages import Point, StopReason
-from ..trials import Points, Reason, RunningTrial, TrialSpec
+from ..trials import Points, RunningTrial, TrialSpec
 from .files import PART_BYTES, Mirror, files_of, kernel_python, path_of, stamp_of
 
 if TYPE_CHECKING:
@@ -39,10 +38,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: After a kernel has died, wait this many seconds before the trial fails for this reason (chosen,
-#: not measured). At the end of a SLURM job, the kernels may die shortly before this process. Then
-#: the trial has lost its worker, and must not fail.
-_DOUBT_S = 2.0
 #: Seconds to wait for a disk that is full or unavailable (chosen, not measured).
 _PATIENCE_S = 300.0
 
@@ -224,8 +219,6 @@ class TrialsOnWorker(WorkerPlugin):
             running.control.stop(StopReason.INTERRUPTED)
         try:
             outcome = self._worker.run_trial(there, running)
-            if outcome.reason is Reason.KERNEL_DIED:
-                time.sleep(_DOUBT_S)
             # The worker's paths are those of the sweep's machine with the mirror's folder in front.
             # Remove this folder, so that the message has the paths that the user knows.
             message = outcome.message.replace(str(self._mirror.root), "")

@@ -255,6 +255,19 @@ def test_a_killed_kernel_fails_the_trial_and_its_outputs_are_kept(bench: Bench) 
     assert node.metadata["sweeper"]["exit_code"] == -9
 
 
+def test_a_kernel_that_is_killed_shortly_before_its_sweep_stops_has_not_failed(
+    bench: Bench,
+) -> None:
+    def stop_soon(running: RunningTrial, _: Point) -> None:
+        threading.Timer(0.5, running.control.stop, args=[StopReason.INTERRUPTED]).start()
+
+    outcome, node = bench.run(
+        REPORT, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", on_point=stop_soon
+    )
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.INTERRUPTED)
+    assert node.metadata["sweeper"]["state"] == "stopped"
+
+
 def test_a_notebook_may_end_itself_and_an_exit_of_argparse_has_a_remedy(bench: Bench) -> None:
     outcome, node = bench.run(REPORT, "import sys\nsys.exit()", "raise ValueError('never run')")
     assert outcome.state is TrialState.COMPLETED

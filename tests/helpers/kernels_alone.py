@@ -91,7 +91,7 @@ def install_kernel(
 
 def hasten_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less long for kernels that do not end."""
-    hastened = {"SHUTDOWN_S": 0.2, "TERMINATE_S": 0.2, "KILL_S": 0.2, "DELIVERY_MS": 100}
+    hastened = {"SHUTDOWN_S": 0.2, "KILL_S": 0.2, "DELIVERY_MS": 100}
     for name, value in hastened.items():
         monkeypatch.setattr(f"sweeper.kernels.process.kernel._{name}", value)
     monkeypatch.setattr(

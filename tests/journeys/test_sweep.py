@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +209,48 @@ def test_ctrl_c_twice_stops_the_sweep_cleanly_and_reports_it() -> None:
     seen = json.loads(call("status", "interrupted", "--json").stdout)
     assert seen["counts"]["stopped"] == 2
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
+
+
+#: Trains until the file `go` exists. If it should stop before, it saves a checkpoint.
+SAVES_AT_ITS_END = """
+import time
+from pathlib import Path
+import sweeper
+saved = sweeper.load_checkpoint()
+epochs = 0 if saved is None else saved["epochs"]
+Path(f"trains-{run_id}").touch()
+while not Path("go").exists():
+    if sweeper.should_stop():
+        sweeper.save_checkpoint(epochs=7)
+        break
+    time.sleep(0.05)
+val = epochs + x / 2
+"""
+
+
+@pytest.mark.parametrize("kernels", ["cold", "fork"])
+def test_trials_save_their_state_if_the_machine_sends_its_signals_to_all_processes(
+    kernels: str, tmp_path: Path
+) -> None:
+    settings = f"study: {{name: preempted, trials: 8}}\nkernels: {kernels}"
+    cells = ("import numpy", SAVES_AT_ITS_END)
+    parameters = "x = 0.5\nrun_id = ''"
+    files = project(*cells, settings=settings, parameters=parameters, folder=tmp_path, shared=1)
+    sweeping = Command(*files, "-j", "2", cwd=tmp_path)
+    until(lambda: len(list(tmp_path.glob("trains-*"))) == 2)
+    marked = kernels_in(tmp_path)  # If kernels are forked: zygotes with and without the cell, too.
+    assert len(marked) >= (4 if kernels == "fork" else 2)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        for process in [*marked, sweeping]:
+            with suppress(psutil.NoSuchProcess):  # A kernel of a later trial has ended.
+                process.send_signal(number)
+    _, stderr = sweeping.communicate(timeout=60)
+    assert sweeping.returncode == 143, stderr
+    (tmp_path / "go").touch()
+    result = json.loads(call(*files, "-j", "2", "--json", cwd=tmp_path).stdout)
+    epochs = {trial["run_id"]: int(trial["scores"]["val"]) for trial in result["trials"]}
+    assert {run_id for run_id, count in epochs.items() if count == 7} == {"0000", "0001"}
+    assert len(epochs) == 8
 
 
 def test_a_signal_that_was_ignored_from_the_start_does_not_end_the_sweep(tmp_path: Path) -> None:

@@ -321,3 +321,40 @@ def test_forked_children_print_without_an_open_port(is_forked: bool, tmp_path: P
     assert result.ending == Finished(), result
     assert result.answer.floats == {"listens": 0.0}
     assert "printed by a child" in str([cell.get("outputs") for cell in node.cells])
+
+
+#: Signals that end nothing in the kernel itself, but its children, until the notebook handles them.
+SIGNALLED = """
+import multiprocessing, os, signal, subprocess, time
+numbers = [signal.SIGTERM, signal.SIGHUP]
+for number in numbers:
+    os.kill(os.getpid(), number)
+context = multiprocessing.get_context("fork")
+children = [context.Process(target=time.sleep, args=[600]) for _ in numbers]
+for child in children:
+    child.start()
+commands = [subprocess.Popen(["sleep", "600"]) for _ in numbers]
+time.sleep(0.5)
+for number, child, command in zip(numbers, children, commands):
+    os.kill(child.pid, number)
+    os.kill(command.pid, number)
+    child.join(60)
+ended = [child.exitcode for child in children] == [-number for number in numbers]
+ended &= [command.wait(60) for command in commands] == [-number for number in numbers]
+seen = []
+signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+os.kill(os.getpid(), signal.SIGTERM)
+n_seen = len(seen)
+"""
+
+
+@FORKED_OR_NOT
+def test_a_kernel_but_not_its_children_survives_the_signals_of_a_machine_that_ends(
+    is_forked: bool, tmp_path: Path
+) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", SIGNALLED)
+    with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
+        _, result = run_alone(notebook, pool, variables=["ended", "n_seen"])
+    assert result.origin.is_forked is is_forked
+    assert result.ending == Finished(), result
+    assert result.answer.floats == {"ended": 1.0, "n_seen": 1.0}

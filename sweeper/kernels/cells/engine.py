@@ -13,6 +13,7 @@ from papermill.engines import NotebookExecutionManager
 from zmq import ZMQError
 
 from ...errors import first_line
+from ...trials import Control
 from ..process.event_loop import thread_event_loop
 from ..process.manager import LIBRARY_LOG
 from ..process.pool import KernelPool
@@ -24,6 +25,10 @@ from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarte
 #: measured). With a limit of one minute, trials failed: reading a million lines takes minutes on a
 #: busy machine.
 _IOPUB_TIMEOUT_S = 600
+#: After a signal has ended a kernel, wait this many seconds for a stop of its trial, and poll at
+#: this interval (chosen, not measured). A machine or a job of SLURM that ends may kill kernels
+#: shortly before the sweep or the Dask worker. Then the trials must not fail.
+_DOUBT_S, _LOOK_S = 2.0, 0.02
 
 
 class LiveNotebook(NotebookExecutionManager):
@@ -164,7 +169,15 @@ def _ending(client: SweepClient) -> Ending:
     A stop does not count if the notebook has finished and its scores were read before the kernel
     was interrupted.
     """
+    if client.exit_code is not None and client.exit_code < 0:
+        _wait_for_stop(client.running.control)
     has_finished = isinstance(client.ending, Finished) and not client.reports.is_stopping
     if client.running.control.stop_reason and not has_finished:
         return Stopped()
     return client.ending
+
+
+def _wait_for_stop(control: Control) -> None:
+    end_s = time.monotonic() + _DOUBT_S
+    while control.stop_reason is None and time.monotonic() < end_s:
+        time.sleep(_LOOK_S)

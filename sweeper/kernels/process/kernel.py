@@ -33,10 +33,8 @@ from .specs import Kernelspecs, runs_in_python
 _log = logging.getLogger(__name__)
 
 # The limits down to `_TAIL_BYTES` are chosen, not measured.
-#: Seconds from the shutdown request, after which exit handlers run, to SIGTERM.
+#: Seconds from the shutdown request, after which exit handlers run, to SIGKILL.
 _SHUTDOWN_S = 10.0
-#: Seconds from SIGTERM to SIGKILL.
-_TERMINATE_S = 2.0
 #: Seconds from SIGKILL until the process is given up. A driver or disk that hangs can keep a killed
 #: process from ending.
 _KILL_S = 30.0
@@ -211,7 +209,7 @@ class Kernel:
         try:
             control = self.manager.connect_control()
         except (OSError, ZMQError) as error:  # No file descriptor is left for the socket.
-            _log.warning("a kernel cannot be asked to end, and is ended by SIGTERM: %s", error)
+            _log.warning("a kernel cannot be asked to end, and is killed: %s", error)
             return False
         # By default, a message is dropped if it is not sent within 0.1 s. A busy machine needs
         # longer. Without the message, the kernel would not end, and would keep its GPU.
@@ -230,12 +228,10 @@ class Kernel:
 
         Args:
             on_gone: See `retire`.
-            shutdown_s: Seconds until SIGTERM. 0 for a kernel that was not asked to end.
+            shutdown_s: Seconds until SIGKILL. 0 for a kernel that was not asked to end.
         """
         if not self._exits_within(shutdown_s):
-            self._signal(signal.SIGTERM)
-            if not self._exits_within(_TERMINATE_S):
-                self._signal(signal.SIGKILL)
+            self._signal(signal.SIGKILL)
         is_gone = self._exits_within(_KILL_S)
         try:
             # DataLoader workers and subprocesses may outlive the kernel. Kill them too.

@@ -13,10 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import (
-    generators,
-    in_kernel,  # noqa: F401  Imported, so that forked kernels have this module.
-)
+from . import generators, in_kernel
 from .exit import FastExit
 from .finders import install
 from .messages import receive, send
@@ -44,6 +41,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         ending: Object that ends forked kernels quickly.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the sweep.
+    in_kernel.leave_the_end_to_the_sweep()
     connection = socket.socket(fileno=owner)
     wanted, _ = receive(connection)
     assert wanted is not None
@@ -140,6 +138,7 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
         os.close(descriptor)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    in_kernel.leave_the_end_to_the_sweep()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["env"])

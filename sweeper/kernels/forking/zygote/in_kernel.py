@@ -59,6 +59,9 @@ _INTERRUPTED_S = 0.5
 _TERMINAL_SIZE = (24, 80)
 #: Largest number of bytes of a command's output that is read at once (chosen, not measured).
 _READ_BYTES = 1 << 16
+#: Signals that a machine sends to all processes before it ends. The end of a login session sends
+#: both.
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 #: Option of Linux's `prctl`: send this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
 #: Descriptions of values have about this number of characters at most (chosen, not measured).
@@ -109,6 +112,7 @@ def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **tria
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    leave_the_end_to_the_sweep()
     prepare(**trial)
     names: dict[str, Any] = {"__name__": "sweeper_finders"}
     exec(finders, names)
@@ -120,6 +124,31 @@ def prepare_forked(**trial: Any) -> None:
     """Prepare a forked kernel for its trial; see `prepare`. Its zygote has loaded `finders`."""
     prepare(**trial)
     sys.modules["_sweeper_zygote.finders"].observe_libraries()
+
+
+def leave_the_end_to_the_sweep() -> None:
+    """Let this process survive the signals that a machine sends to all processes before it ends.
+
+    The sweep gets SIGTERM and SIGHUP too, and decides how long its trials may save their state. A
+    handler that does nothing is used instead of SIG_IGN, which programs that are started later
+    would inherit. Forked children get the system's default again, so that a data loader can end its
+    workers. A notebook may replace the handler.
+    """
+    for number in _ENDING_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _survive)
+    os.register_at_fork(after_in_child=_end_by_signals)
+
+
+def _survive(_number: int, _frame: Any) -> None:
+    """Do nothing: handles a signal that the sweep has received too."""
+
+
+def _end_by_signals() -> None:
+    """Undo `leave_the_end_to_the_sweep` in a forked child."""
+    for number in _ENDING_SIGNALS:
+        if signal.getsignal(number) is _survive:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> None:
