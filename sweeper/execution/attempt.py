@@ -47,7 +47,7 @@ from .kernel_inputs import (
 )
 from .notebook_files import named_in
 from .site import Site
-from .verdict import fault_of, internal_failure, judge, lost_while_frozen
+from .verdict import fault_of, full_again, internal_failure, judge, lost_while_frozen
 
 
 class Attempt:
@@ -165,7 +165,10 @@ class Attempt:
             reason=result.origin.reason,
         )
         outcome = replace(
-            judge(self.file, result, self.running, self._settings, was_short=was_short),
+            full_again(
+                judge(self.file, result, self.running, self._settings, was_short=was_short),
+                self.spec,
+            ),
             kernel=kernel,
             environment=self._site.environment,
             ended_at_s=round(time.time(), 3),

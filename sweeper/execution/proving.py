@@ -9,12 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from ..kernels import Failed, Inconclusive, KernelOrigin, Reference, Repetition
-from ..machine.faults import Fault
 from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialSpec, TrialState
 from .attempt import Attempt
 from .kernel_inputs import fixed_since
 from .site import Site
-from .verdict import fault_of
 
 #: Seconds between two checks in a slot that waits for a proof (chosen, not measured).
 POLL_S = 0.02
@@ -118,7 +116,6 @@ def _repeat(
     if outcome.state is TrialState.COMPLETED:
         return attempt.comparable
     is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    is_short |= fault_of(attempt.result) is Fault.DISK  # A full disk proves nothing, either.
     is_stopped = outcome.state is TrialState.STOPPED
     shows_nothing = attempt.result.lost_its_kernel or is_short or is_stopped
     return Inconclusive() if shows_nothing else Failed(outcome.message)

@@ -12,9 +12,11 @@ from ..trials import Reason, TrialOutcome, TrialState
 #: (chosen, not measured). Code that does not work after a fork fails early. An example is CUDA that
 #: was initialized before the fork.
 _EARLY_S = 120.0
-#: Reasons of a failure that the kernel cannot cause: memory that ran out, and bugs of the sweeper.
-#: A trial that failed for one of them does not run again in a started kernel.
-_NOT_BY_THE_KERNEL = frozenset({Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.INTERNAL})
+#: Reasons of a failure that the kernel cannot cause: memory that ran out, a full disk, and bugs of
+#: the sweeper. A trial that failed for one of them does not run again in a started kernel.
+_NOT_BY_THE_KERNEL = frozenset(
+    {Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.FILE, Reason.INTERNAL}
+)
 
 #: Origin of the kernel for a trial that runs again.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")

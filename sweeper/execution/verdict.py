@@ -13,6 +13,7 @@ from ..kernels import CellFailed, Finished, KernelDied, KernelResult, NotStarted
 from ..machine.faults import Fault, fault_in
 from ..notebook_api.messages import StopReason
 from ..notebooks.executed import ExecutedNotebook
+from ..notebooks.metadata import BLANK, read_metadata
 from ..notebooks.reading import code_cells
 from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
@@ -158,6 +159,23 @@ def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
     )
 
 
+def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
+    """Return the outcome of a trial, which has failed if it found a full disk for the second time.
+
+    The trial may fill the disk because of its params. Otherwise no start of the sweep would get
+    beyond this trial.
+    """
+    if outcome.reason is not Reason.FILE or spec.continues is None:
+        return outcome
+    if (read_metadata(spec.continues) or BLANK).reason is not Reason.FILE:
+        return outcome
+    return failed(
+        Reason.FILE,
+        f"{outcome.message}; it was full in the attempt before, too, so the params may fill it; if "
+        "they do not, free space, and run the trial again with `retry`",
+    )
+
+
 def _judge_scores(
     scraped: Scraped,
     settings: Settings,
@@ -272,6 +290,9 @@ def _cell_failed(error: str, *, was_short: bool) -> TrialOutcome:
     fault = fault_in(error)
     if fault in _OUT_OF:
         return failed(_OUT_OF[fault], error)
+    if fault is Fault.DISK:  # Every other trial would find it full, too, so the sweep stops.
+        message = f"the disk is full: {error}"
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
     if was_short and fault is Fault.LOST_PROCESS:
         return failed(
             Reason.OUT_OF_HOST_MEMORY,

@@ -54,14 +54,20 @@ _WORDS = [
         r"|Unable to find a(n engine| valid cuDNN algorithm)",
     ),
     # Messages of Python, numpy, pyarrow, the system, C++ and torch. The last ones are those of
-    # torch and its data loaders if /dev/shm is full.
+    # torch, its data loaders and Python if /dev/shm is full.
     (
         Fault.HOST_MEMORY,
         r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
         r"|DefaultCPUAllocator: (can't allocate|not enough) memory|out of shared memory"
-        r"|unable to (allocate shared memory|write to file </torch_)",
+        r"|unable to (allocate shared memory|write to file </torch_)"
+        r"|No space left on device: '/dev/shm/",
     ),
-    (Fault.DISK, r"No space left on device|Disk quota exceeded"),
+    # Messages of the system, SQLite and torch.
+    (
+        Fault.DISK,
+        r"No space left on device|Disk quota exceeded|database or disk is full"
+        r"|PytorchStreamWriter failed writing|inline_container\.cc:\d+\] \. unexpected pos",
+    ),
     # Messages of torch, joblib, Python and Dask.
     (
         Fault.LOST_PROCESS,

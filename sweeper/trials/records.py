@@ -105,7 +105,8 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite"
     #: The trial ran longer than `limits.trial`.
     TIME_LIMIT = "time_limit"
-    #: The executed notebook cannot be written, or a file that is not this study's is in its place.
+    #: A cell found the disk full, for the second time if the trial has failed. Or the executed
+    #: notebook cannot be written, or a file that is not this study's is in its place.
     FILE = "file"
     #: A defect of notebook-hpo or a fault of the machine ended the trial, not the notebook.
     INTERNAL = "internal"

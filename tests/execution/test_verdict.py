@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings
 
-from sweeper.execution.verdict import judge
+from sweeper.execution.verdict import full_again, judge
 from sweeper.kernels import CellFailed, Finished, KernelDied, KernelResult, Raised
 from sweeper.kernels.cells.expressions import Answer
 from sweeper.notebook_api.messages import Point, PointSource
@@ -84,6 +86,21 @@ def test_lack_of_memory_is_reported_as_such_and_not_as_a_cell_error(
     outcome = judged(failed_with(f"In [4]: {error}"))
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
     assert outcome.message == f"In [4]: {error}"
+
+
+def test_a_trial_that_finds_a_full_disk_fails_only_if_its_earlier_attempt_did_so_too(
+    tmp_path: Path,
+) -> None:
+    found = judged(failed_with("In [4]: OSError: [Errno 28] No space left on device: '/scratch/x'"))
+    assert (found.state, found.reason) == (TrialState.STOPPED, Reason.FILE)
+    assert full_again(found, trial_spec()) == found
+    earlier = ExecutedNotebook(new_notebook(), trial_spec(notebook=tmp_path / "0.ipynb"))
+    again = trial_spec(continues=earlier.path)
+    for before, state in ((Reason.INTERRUPTED, "stopped"), (Reason.FILE, "failed")):
+        earlier.finish(TrialOutcome(state=TrialState.STOPPED, reason=before))
+        earlier.write()
+        assert full_again(found, again).state == state
+    assert "/scratch/x" in full_again(found, again).message
 
 
 def test_a_kernel_aborted_by_a_library_fails_for_the_reason_that_the_library_printed() -> None:

@@ -93,6 +93,9 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         ),
         (None, "RuntimeError: all workers are busy or unavailable"),
         ("DISK", "OSError: [Errno 28] No space left on device"),
+        ("DISK", "RuntimeError: [enforce fail at inline_container.cc:671] . unexpected pos 704 vs"),
+        ("DISK", "OperationalError: database or disk is full"),
+        ("HOST_MEMORY", "OSError: [Errno 28] No space left on device: '/dev/shm/joblib_7/1.pkl'"),
     ],
 )
 def test_faults_of_gpus_and_machines_are_recognised_by_their_messages(
