@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import json
 import os
+import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from .calls import observed
@@ -23,6 +25,12 @@ from .messages import OBSERVED_VARIABLE, Point, PointSource
 #: Longest wait for the trial's run in MLflow, which another process creates, and time between two
 #: checks for the run, in seconds (chosen, not measured).
 _RUN_LIMIT_S, _LOOK_S = 60.0, 0.2
+#: Settings of MLflow's client while it looks for the trial's run: each call is made only once, and
+#: takes at most this number of seconds (chosen, not measured).
+_ONE_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+#: MLflow's error codes of a server that does not answer and of a database that is locked. The other
+#: codes are those of calls that a server has refused.
+_UNAVAILABLE = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 #: Prefix of the names of MLflow's system metrics, which are not scores.
 _OF_MACHINE = "system/"
 
@@ -234,6 +242,7 @@ def _join(module: Any, run: _RunOfTrial, *, reports: bool) -> None:
         run: The trial's run.
         reports: Whether metrics count as reports.
     """
+    _survive_the_server(module.MlflowClient, run)
     _join_experiment(module, run)
     _join_starts(module, run)
     _leave_open(module.MlflowClient, run)
@@ -254,6 +263,9 @@ class _RunOfTrial:
     def __init__(self, module: Any, trial: Mapping[str, Any]) -> None:
         self._module, self._trial = module, trial
         self._set_experiment, self._set_uri = module.set_experiment, module.set_tracking_uri
+        self._lock = threading.Lock()
+        self._is_in_folder = False
+        self._earlier_id: str | None = None
 
     @functools.cached_property
     def id(self) -> str:
@@ -261,33 +273,39 @@ class _RunOfTrial:
 
         If MLflow has no such run after 60 s, a run in a temporary folder takes its place.
         """
-        trial = self._trial
-        if trial["run_id"] is None:
+        run_id = self._trial["run_id"]
+        if run_id is None:
             return self._temporary()
-        client = self._module.MlflowClient()
-        experiment_id = self._set_experiment(trial["study"]).experiment_id
+        end_s = time.monotonic() + _RUN_LIMIT_S
+        while (found := self._found()) is None:
+            if time.monotonic() > end_s:
+                _warn(f"MLflow has no run of trial {run_id} after {_RUN_LIMIT_S:g} s")
+                return self._temporary()
+            time.sleep(_LOOK_S)
+        return found
+
+    def _found(self) -> str | None:
+        """Return the id of the trial's run. None if MLflow has no such run or is unavailable."""
+        trial = self._trial
         wanted = (
             f"tags.`sweeper.run_id` = '{trial['run_id']}' "
             f"and tags.`sweeper.study_id` = '{trial['study_id']}'"
         )
-        end_s = time.monotonic() + _RUN_LIMIT_S
-        while True:
-            found = client.search_runs([experiment_id], wanted)
-            if found:
-                return str(found[0].info.run_id)
-            if time.monotonic() > end_s:
-                warnings.warn(
-                    f"MLflow has no run of trial {trial['run_id']} after {_RUN_LIMIT_S:g} s, so it "
-                    "does not get the params and files that this notebook logs",
-                    stacklevel=2,
-                )
-                return self._temporary()
-            time.sleep(_LOOK_S)
+        try:
+            with _environment(_ONE_CALL):
+                experiment_id = self._set_experiment(trial["study"]).experiment_id
+                found = self._module.MlflowClient().search_runs([experiment_id], wanted)
+        except self._module.exceptions.MlflowException as error:
+            if error.error_code not in _UNAVAILABLE:
+                raise
+            return None
+        return str(found[0].info.run_id) if found else None
 
     def use_folder(self) -> None:
         """Use the temporary folder as the store from now on."""
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow refuses a folder without this.
         self._set_uri(self._trial["temporary"])
+        self._is_in_folder = True
 
     def _temporary(self) -> str:
         """Create a run in the temporary folder, which is the store from now on. Return its id."""
@@ -295,11 +313,87 @@ class _RunOfTrial:
         experiment_id = self._set_experiment(self._trial["study"]).experiment_id
         return str(self._module.MlflowClient().create_run(experiment_id).info.run_id)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the run was looked up."""
+        return "id" in vars(self)
+
+    def has(self, run_id: str) -> bool:
+        """Return whether an id is that of the run, or was it before MLflow became unavailable."""
+        return run_id == self.id or run_id == self._earlier_id
+
+    def client(self, known: Any) -> Any:
+        """Return a client of the store that has the run: a given one if it is."""
+        return self._module.MlflowClient() if self._is_in_folder else known
+
+    def calling(self, call: Callable[[], Any]) -> Any:
+        """Make a call about the run. If MLflow is unavailable, make it in the temporary folder.
+
+        Args:
+            call: Makes the call, with the `client` and the `id` of the moment.
+        """
+        was_in_folder = self._is_in_folder
+        try:
+            return call()
+        except self._module.exceptions.MlflowException as error:
+            with self._lock:
+                if error.error_code in _UNAVAILABLE and not self._is_in_folder:
+                    _warn("MLflow is unavailable")
+                    self._earlier_id, vars(self)["id"] = self.id, self._temporary()
+            # The call may have failed because a part of it has moved the run to the folder.
+            if was_in_folder or not self._is_in_folder:
+                raise
+            return call()
+
     def experiment(self) -> Any:
         """Return the experiment of the run."""
-        run_id = self.id  # This may change the store, so it comes before the client is made.
-        client = self._module.MlflowClient()
-        return client.get_experiment(client.get_run(run_id).info.experiment_id)
+
+        def found() -> Any:
+            run_id = self.id  # This may change the store, so it comes before the client is made.
+            client = self._module.MlflowClient()
+            return client.get_experiment(client.get_run(run_id).info.experiment_id)
+
+        return self.calling(found)
+
+
+def _warn(why: str) -> None:
+    text = "so it does not get the params and files that this notebook logs from now on"
+    warnings.warn(f"{why}, {text}", stacklevel=2)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables while the block runs."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+
+
+def _survive_the_server(client_class: Any, run: _RunOfTrial) -> None:
+    """Let no call about the trial's run fail because MLflow is unavailable.
+
+    MLflow's client repeats a call for about four minutes. After that, the rest of what the notebook
+    logs goes to the temporary folder. The sweep receives the metrics as points in any case.
+    """
+
+    def surviving(method: Any) -> Any:
+        @functools.wraps(method)
+        def call(self: Any, run_id: str, *rest: Any, **more: Any) -> Any:
+            if not run.is_known or not run.has(run_id):
+                return method(self, run_id, *rest, **more)
+            return run.calling(lambda: method(run.client(self), run.id, *rest, **more))
+
+        return call
+
+    for name, method in list(vars(client_class).items()):
+        if callable(method) and [*signature(method).parameters][1:2] == ["run_id"]:
+            setattr(client_class, name, surviving(method))
 
 
 def _namespaces(module: Any) -> list[Any]:
@@ -329,9 +423,9 @@ def _join_starts(module: Any, run: _RunOfTrial) -> None:
         run_id: Any = None, experiment_id: Any = None, run_name: Any = None, *rest: Any, **more: Any
     ) -> Any:
         is_nested = (rest and rest[0]) or more.get("nested") or more.get("parent_run_id")
-        if run_id is None and not is_nested:
-            run_id, experiment_id, run_name = run.id, None, None
-        return start_run(run_id, experiment_id, run_name, *rest, **more)
+        if run_id is not None or is_nested:
+            return start_run(run_id, experiment_id, run_name, *rest, **more)
+        return run.calling(lambda: start_run(run.id, None, None, *rest, **more))
 
     for place in _namespaces(module):
         place.start_run = join_run
@@ -342,7 +436,7 @@ def _leave_open(client_class: Any, run: _RunOfTrial) -> None:
     set_terminated = client_class.set_terminated
 
     def end_other(self: Any, run_id: str, *rest: Any, **more: Any) -> None:
-        if run_id != run.id:
+        if not run.has(run_id):
             set_terminated(self, run_id, *rest, **more)
 
     client_class.set_terminated = end_other
@@ -356,7 +450,7 @@ def _soften_params(module: Any, run: _RunOfTrial) -> None:
         try:
             return log_param(self, run_id, key, value, *rest, **more)
         except module.exceptions.MlflowException:
-            if run_id != run.id:
+            if not run.has(run_id):
                 raise
             self.set_tag(run_id, f"notebook.{key}", value)
             return value
@@ -401,10 +495,10 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
     log_metric, log_batch = client_class.log_metric, client_class.log_batch
 
     def step_of(run_id: str, key: str, step: Any) -> int:
-        return _step_of(key, step, run="" if run_id == run.id else run_id)
+        return _step_of(key, step, run="" if run.has(run_id) else run_id)
 
     def report(run_id: str, key: str, value: Any, step: int) -> None:
-        if reports and run_id == run.id and not key.startswith(_OF_MACHINE):
+        if reports and run.has(run_id) and not key.startswith(_OF_MACHINE):
             _report("MLflow", step, {key: value}, PointSource.LOGGED)
 
     def observed_metric(
@@ -412,24 +506,21 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
         *rest: Any, **more: Any,
     ) -> Any:  # fmt: skip
         step = step_of(run_id, key, step)
-        result = log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
-        report(run_id, key, value, step)
-        return result
+        report(run_id, key, value, step)  # First, because MLflow may not answer for minutes.
+        return log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
 
     def observed_batch(
         self: Any, run_id: str, metrics: Any = (), params: Any = (), tags: Any = (), *rest: Any,
         **more: Any,
     ) -> Any:  # fmt: skip
-        if run_id == run.id:
+        for metric in metrics:
+            metric._step = step_of(run_id, metric.key, metric.step)
+            report(run_id, metric.key, metric.value, metric.step)
+        if run.has(run_id):
             for param in params:
                 self.log_param(run_id, param.key, param.value)
             params = ()
-        for metric in metrics:
-            metric._step = step_of(run_id, metric.key, metric.step)
-        result = log_batch(self, run_id, metrics, params, tags, *rest, **more)
-        for metric in metrics:
-            report(run_id, metric.key, metric.value, metric.step)
-        return result
+        return log_batch(self, run_id, metrics, params, tags, *rest, **more)
 
     client_class.log_metric, client_class.log_batch = observed_metric, observed_batch
 

@@ -213,6 +213,73 @@ def test_a_notebook_whose_trial_gets_no_run_in_time_logs_to_a_temporary_folder(
     assert len([*(tmp_path / "temporary").rglob("note.txt")]) == 1
 
 
+#: Makes the trial's run, as the sweep does, and lets MLflow's store fail from then on.
+GOES_AWAY = """if True:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    client = mlflow.MlflowClient()
+    tags = {"sweeper.run_id": "0000", "sweeper.study_id": "one"}
+    made = client.create_run(client.create_experiment("digits"), tags=tags)
+    def go_away():
+        def fail(*_, **__):
+            raise mlflow.exceptions.MlflowException("API request to http://x failed")
+        for name in vars(SqlAlchemyStore):
+            if not name.startswith("_"):
+                setattr(SqlAlchemyStore, name, fail)
+"""
+
+
+@pytest.mark.slow
+def test_a_notebook_survives_mlflow_that_becomes_unavailable(tmp_path: Path) -> None:
+    script = """if True:
+        mlflow.log_metric("val", 0.5, step=0)
+        assert mlflow.active_run().info.run_id == made.info.run_id
+        own = mlflow.MlflowClient()
+        go_away()
+        mlflow.log_metric("val", 0.6, step=1)
+        mlflow.log_metrics({"val": 0.7, "loss": 0.1}, step=2)
+        own.log_metric(made.info.run_id, "own", 0.8)
+        mlflow.log_param("kind", "toy")
+        mlflow.log_text("hello", "note.txt")
+        mlflow.end_run()
+        with mlflow.start_run():
+            mlflow.set_tag("done", "yes")
+            data = mlflow.get_run(mlflow.active_run().info.run_id).data
+        assert data.metrics == {"val": 0.7, "loss": 0.1, "own": 0.8}, data
+        assert (data.params, data.tags["done"]) == ({"kind": "toy"}, "yes")
+        assert seen == [("val", 0), ("val", 1), ("val", 2), ("loss", 2), ("own", 0)]
+    """
+    run_observed(GOES_AWAY + script, tmp_path, run_id="0000")
+    assert len([*(tmp_path / "temporary").rglob("note.txt")]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call", ["log_metric('val', 0.5, step=0)", "start_run()", "set_experiment('mine')"]
+)
+def test_a_notebook_may_begin_while_mlflow_is_unavailable(call: str, tmp_path: Path) -> None:
+    script = f"""if True:
+        go_away()
+        mlflow.{call}
+        mlflow.log_metric("val", 0.6, step=1)
+        assert seen[-1] == ("val", 1)
+    """
+    run_observed(GOES_AWAY + script, tmp_path, run_id="0000")
+    assert (tmp_path / "temporary").exists()
+
+
+@pytest.mark.slow
+def test_a_call_that_mlflow_refuses_fails_in_the_notebook(tmp_path: Path) -> None:
+    script = """if True:
+        try:
+            mlflow.set_tag("x" * 1000, "too long a name")
+        except mlflow.exceptions.MlflowException:
+            raise SystemExit
+        raise AssertionError
+    """
+    run_observed(GOES_AWAY + script, tmp_path, run_id="0000")
+    assert not (tmp_path / "temporary").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
