@@ -7,6 +7,7 @@ when forking is proven. Else the trial runs again, in a started kernel.
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from dataclasses import replace
@@ -20,10 +21,17 @@ from .attempt import Attempt
 from .proving import POLL_S, is_usual, prove
 from .site import Site
 from .verdict import judge
+from .workload import Workload
 
 #: Kernels are forked early if more trials are left than this number for each slot (chosen, not
 #: measured). The proof takes the time of one trial.
 _FEWEST_LEFT = 2
+#: Longest time that a forked kernel is expected to save before its zygote is known, in seconds
+#: (chosen, not measured).
+_SAVES_S = 10.0
+#: Matches the names by which a notebook saves checkpoints. Its trials are long, and their
+#: checkpoints would be lost with a sweep that is interrupted before the proof.
+_CHECKPOINTS = re.compile(r"\b(save_checkpoint|load_checkpoint|checkpoint_dir)\b")
 #: If no trial makes the proof for this number of seconds, a withheld trial makes it (chosen, not
 #: measured). Usually, the trial that follows the reference in its slot makes it at once. A trial
 #: that was pruned passes its stop on to the repetition, which then proves nothing. So it waits
@@ -46,14 +54,30 @@ def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
         Whether the trial waits for no zygote, because its kernel is started.
     """
     workload, pool = site.workload, site.pool
-    pays = site.slots > 1 and running.trials_left > _FEWEST_LEFT * site.slots
-    if pays and workload.notebook.language == "python" and pool.fork_server.can_start_early:
+    is_python = workload.notebook.language == "python"
+    if is_python and pool.fork_server.can_start_early and pays(workload, running, site.slots):
         modules = shown_imports(
             workload.notebook.code, workload.frozen.values(), folder=workload.cwd
         )
         if modules and pool.policy.start_early(site.slots):
             pool.fork_server.start_early(modules)
     return pool.policy.starts_at_once(running, is_usual=is_usual(site, spec))
+
+
+def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
+    """Return whether an early start saves time, as far as it is known before any kernel.
+
+    Args:
+        workload: What the trials have in common.
+        running: Trial that begins.
+        slots: Number of trials that run at once.
+    """
+    if slots == 1 or running.trials_left <= _FEWEST_LEFT * slots:
+        return False
+    if workload.settings.kernels == "fork":  # No proof is needed, so no work can be lost.
+        return True
+    proof_s, saved_s = running.usual_s or 0.0, _SAVES_S * running.trials_left
+    return proof_s < saved_s and _CHECKPOINTS.search(workload.code) is None
 
 
 def without_unproven(spec: TrialSpec) -> TrialSpec:

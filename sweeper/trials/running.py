@@ -18,8 +18,11 @@ class RunningTrial:
         control: Object with which the sweep stops, freezes and thaws the trial.
         trials_left: Number of trials that are left when each free slot has got a trial, counted
             when this trial began.
+        usual_s: Median duration of the study's completed trials in seconds when this trial began.
+            None if no trial had completed.
     """
 
     points: Points = field(default_factory=Points)
     control: Control = field(default_factory=Control)
     trials_left: int = 0
+    usual_s: float | None = None

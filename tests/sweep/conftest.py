@@ -46,6 +46,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         *,
         jobs: int = 2,
         can_freeze: bool = False,
+        adopt: Any = None,
         stop_switch: StopSwitch | None = None,
         **options: Any,
     ) -> TrialScheduler:
@@ -58,7 +59,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             paths=paths,
             storage_url=Address.of_file(paths.storage),
             executor=SimpleNamespace(jobs=jobs, can_freeze=can_freeze),
-            adopt=None,
+            adopt=adopt,
             confirming=None,
             allow_changes=False,
         )

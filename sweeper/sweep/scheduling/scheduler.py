@@ -194,21 +194,26 @@ class TrialScheduler:
             if not isinstance(chosen, TrialRecord):
                 return chosen
             given = self._begin(chosen)
+            self._log.started(chosen)
+            self._events.announce(Event.TRIAL_STARTED, chosen)
+            is_adopted = self._adopt(given[0])
         # With several slots, the next proposal is made while trials run. With one slot, it is made
         # only when the last trial has ended, so that the params of a trial depend on the study
         # alone, and not on timing.
         if self._executor.jobs > 1:
             # An error of this thread is dropped: the next call of `ask` meets the same error.
             self._ahead.submit(self._study.prepare, self._samplers)
-        self._log.started(chosen)
-        self._events.announce(Event.TRIAL_STARTED, chosen)
-        outcome = None
-        if self._plan.adopt is not None:
-            outcome = self._plan.adopt(given[0], self._plan.workload)
-        if outcome is None:
-            return given
-        self.finish_trial(given[0], outcome)
-        return self.next_trial()
+        return self.next_trial() if is_adopted else given
+
+    def _adopt(self, spec: TrialSpec) -> bool:
+        """Use the observed run as a trial that has just begun. Return whether it is the same.
+
+        The slots next to this one begin later, so that they know how long the run has taken.
+        """
+        outcome = self._plan.adopt and self._plan.adopt(spec, self._plan.workload)
+        if outcome is not None:
+            self.finish_trial(spec, outcome)
+        return outcome is not None
 
     def _choose(self) -> TrialRecord | tuple[TrialSpec, RunningTrial] | None:
         """Choose a trial for a free slot: the record of a new trial, or a thawed trial."""
@@ -235,7 +240,9 @@ class TrialScheduler:
         """Make the spec of a new trial. The sweep receives its points and can stop it."""
         self._records[record.number] = record
         control = Control() if self._freezer is None else Control(self._make_room)
-        running = RunningTrial(control=control, trials_left=self._trials_left())
+        running = RunningTrial(
+            control=control, trials_left=self._trials_left(), usual_s=self._usual_s()
+        )
         running.points.subscribe(partial(self._on_point, record))
         self._stop_switch.enter(record.number, running)
         spec = self._spec(record)
@@ -504,10 +511,15 @@ class TrialScheduler:
 
         Frozen trials then continue first, because what is left of their training is shorter.
         """
+        usual_s = self._usual_s()
+        is_too_late = usual_s is not None and self._time_left_s() < usual_s
+        return 0 if is_too_late else self._to_begin()
+
+    def _usual_s(self) -> float | None:
+        """Return the median duration of the completed trials. None if no trial has completed."""
         records = dict(self._records).values()
         took_s = [r.duration_s for r in records if r.state is TrialState.COMPLETED]
-        is_too_late = bool(took_s) and self._time_left_s() < statistics.median(took_s)
-        return 0 if is_too_late else self._to_begin()
+        return statistics.median(took_s) if took_s else None
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return TrialSpec(

@@ -524,7 +524,25 @@ def test_each_trial_knows_how_many_trials_are_left_after_free_slots_are_filled(
         return begun
 
     (spec, first), (_, second) = begin(), begin()
-    scheduler.finish_trial(spec, scored(spec, first))
+    scheduler.finish_trial(spec, replace(scored(spec, first), duration_s=7.0))
     _, third = begin()
     scheduler.close()
     assert [running.trials_left for running in (first, second, third)] == [1, 1, 0]
+    assert [running.usual_s for running in (first, second, third)] == [None, None, 7.0]
+
+
+def test_all_trials_next_to_an_adopted_run_know_how_long_it_has_taken(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    def adopt(spec: TrialSpec, _: Any) -> TrialOutcome | None:
+        time.sleep(0.2)
+        return replace(scored(spec, RunningTrial()), duration_s=7.0) if spec.number == 0 else None
+
+    settings = small_settings("adopting", study={"trials": 3})
+    study = Study.open(storage, settings)
+    scheduler = make_scheduler(study, settings, jobs=2, adopt=adopt)
+    with ThreadPoolExecutor() as slots:
+        begun = [slots.submit(scheduler.next_trial) for _ in range(2)]
+    scheduler.close()
+    given = [trial for slot in begun if (trial := slot.result()) is not None]
+    assert [running.usual_s for _, running in given] == [7.0, 7.0]
