@@ -17,7 +17,7 @@ from typing import Any
 from sweeper.search.pruners import Curve, Curves, PredictivePruner
 from sweeper.sweep.scheduling.decisions import Freeze, Prune, TakeOff, Thaw
 from sweeper.sweep.scheduling.freezing import Freezer
-from sweeper.trials import Machine, RunningTrial
+from sweeper.trials import Blocked, Machine, RunningTrial
 
 #: Seconds of one epoch, where a trial of 52 epochs takes ten minutes (chosen).
 EPOCH_S = 600 / 52
@@ -152,9 +152,7 @@ class SweepOnGpu:
         trial.control.on_freeze(lambda _: True)
         trial.control.note_machine(
             Machine(
-                has_room=lambda: (
-                    not self._queue and (len(self._on_gpu) < self._jobs or self._has_host_room())
-                ),
+                blocked=self._blocked,
                 can_leave_gpu=self._has_host_room,
                 leave_gpu=lambda: True,
                 return_to_gpu=lambda: False,  # The event IS_BACK says when it has returned.
@@ -175,8 +173,14 @@ class SweepOnGpu:
         """Return whether one more frozen trial fits into host memory."""
         return sum(trial.control.is_off_gpu for trial in self._live.values()) < self._room
 
+    def _blocked(self) -> Blocked | None:
+        """Return why no trial can be frozen now, or None if another one could then begin."""
+        is_free = not self._queue and len(self._on_gpu) < self._jobs
+        if is_free or self._has_host_room():
+            return None
+        return Blocked(by=[trial.control for trial in self._freezer.frozen.values()])
+
     def _wait_for_gpu(self, number: int) -> None:
-        self._live[number].control.waits_for = "memory of the GPU"
         self._queue.append(number)
         self._fill_gpu()
 
@@ -184,13 +188,14 @@ class SweepOnGpu:
         """Let waiting trials begin on the GPU, and make room for the first of them."""
         while self._queue:
             if len(self._on_gpu) == self._jobs and not self._leaving:
-                self._make_room(self._freezer.make_room())
+                frozen = self._freezer.frozen.items()
+                on_gpu = [trial.control for number, trial in frozen if number in self._on_gpu]
+                self._make_room(self._freezer.make_room(Blocked(by=on_gpu, lacks_gpu=True)))
             if len(self._on_gpu) == self._jobs:
                 return
             number = self._queue.popleft()
             self._on_gpu.add(number)
             control = self._live[number].control
-            control.waits_for = ""
             if control.is_off_gpu:
                 heapq.heappush(self._events, (self.seconds + COPY_S, number, _Event.IS_BACK))
             else:

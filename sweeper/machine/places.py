@@ -21,7 +21,17 @@ from pathlib import Path
 
 from ..guard import stat_of
 from ..settings.machines import Resources
-from ..trials import AloneOn, GpuUse, Machine, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from ..trials import (
+    AloneOn,
+    Blocked,
+    GpuUse,
+    Machine,
+    Phase,
+    RunningTrial,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+)
 from .capacity import available_bytes, has_descriptors, memory_of, oom_kills
 from .claims import Claim, Claims
 from .faults import Fault
@@ -88,12 +98,12 @@ class Wait:
     Attributes:
         what: Reason. Users are told whenever it changes.
         details: Figures and names, which change often. May be empty.
-        needs_room: Whether the trial can begin only after other trials have left.
+        blocked: Frozen trials that use what the trial waits for.
     """
 
     what: str
     details: str = ""
-    needs_room: bool = True
+    blocked: Blocked = field(default_factory=Blocked)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.details}" if self.details else self.what
@@ -134,7 +144,8 @@ class Place:
             trial began.
         stays: Whether the driver has refused to take its processes off their GPU.
         is_off: Whether its processes were taken off their GPU while it is frozen.
-        has_ended: Whether the trial has ended.
+        has_run: Whether the notebook has run, so that the kernel is just ending.
+        has_ended: Whether the trial has ended, and its kernel too.
         pids: Processes that were taken off the GPU.
         look: Event that makes a waiting trial check again whether it can begin.
     """
@@ -152,6 +163,7 @@ class Place:
     kills_before: int = 0
     stays: bool = False
     is_off: bool = False
+    has_run: bool = False
     has_ended: bool = False
     pids: Sequence[int] = ()
     look: threading.Event = field(default_factory=threading.Event)
@@ -159,6 +171,17 @@ class Place:
     _taken: dict[str, int] = field(default_factory=dict)
     _settled: tuple[int, float] = (0, 0.0)
     _busy_shares: list[float] = field(default_factory=list)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the trial stands still, and holds its memory until another trial needs it."""
+        return self.running.control.is_frozen
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the trial's kernel is just ending, and will free its memory."""
+        control = self.running.control
+        return self.has_run or control.stop_reason is not None or control.phase is Phase.LOST
 
     def see(self, gpu: Gpu, taken_bytes: int) -> None:
         """Record how much memory of a GPU the trial uses now."""
@@ -191,7 +214,8 @@ class Place:
         now_s, peak_bytes = time.monotonic(), self._peak_bytes or 0
         if not self._settled[1] or peak_bytes > _STEADY * self._settled[0]:
             self._settled = peak_bytes, now_s
-        is_at_work = self.running.points.steps >= 2 or sum(self._busy_shares) * look_s >= settled_s
+        has_worked = self.running.points.steps >= 2 or self.is_frozen  # It was frozen at a report.
+        is_at_work = has_worked or sum(self._busy_shares) * look_s >= settled_s
         self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
 
     def use(self, torch_bytes: int | None = None) -> GpuUse:
@@ -221,7 +245,7 @@ class _Room:
         free_bytes: Bytes that can be reserved for another trial. Negative if trials and programs
             use or reserve more than the GPU has.
         foreign_bytes: Bytes that are used by programs other than the user's trials.
-        is_empty: Whether no trial is on the GPU, and other programs use almost nothing of it.
+        usable_bytes: Bytes that trials may use if nothing else does.
     """
 
     gpu: Gpu
@@ -229,7 +253,20 @@ class _Room:
     others: Sequence[Claim]
     free_bytes: int
     foreign_bytes: int
-    is_empty: bool
+    usable_bytes: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no trial is on the GPU, and other programs use almost nothing of it."""
+        is_used = self.places or self.others
+        return not is_used and self.free_bytes >= _EMPTY_SHARE * self.usable_bytes
+
+    def without(self, is_gone: Callable[[Place], bool]) -> _Room:
+        """Return what the memory would be if some of the sweep's trials were gone."""
+        gone = [place for place in self.places if is_gone(place)]
+        freed = sum(place.claim(self.gpu, self.usable_bytes).claim_bytes for place in gone)
+        places = [place for place in self.places if place not in gone]
+        return replace(self, places=places, free_bytes=self.free_bytes + freed)
 
     def __str__(self) -> str:
         held = [f"{place.spec.run_id} {_gb(place.claim_bytes)}" for place in self.places]
@@ -426,27 +463,72 @@ class Places:
     def machine_of(self, place: Place) -> Machine:
         """Return what this machine can do for a trial that is frozen."""
         return Machine(
-            has_room=partial(self._has_room_beside, place),
+            blocked=partial(self._blocked, place),
             can_leave_gpu=partial(self._can_leave, place),
             leave_gpu=partial(self._leave, place),
             return_to_gpu=partial(self._return, place),
         )
 
-    def _has_room_beside(self, place: Place) -> bool:
-        """Return whether a similar trial could begin now if this trial were frozen."""
+    def _blocked(self, place: Place) -> Blocked | None:
+        """Return why a trial cannot be frozen now, or None if another trial could then begin.
+
+        The other trial is the first one that waits. If none waits, it is a similar one.
+        """
         with self._lock:
-            if self._queue or place.spec.alone_on is not None or not has_descriptors():
-                return False
-            if not self._has_host_memory(place):
-                return False
-            rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
-            claim_bytes = self._claim_of(place.spec)
-            fitting = [
-                room for room in rooms if self._obstacle(place.spec, claim_bytes, room) is None
+            if place.spec.alone_on is not None:
+                return Blocked()
+            if not self._has_room_on_host(place):
+                return self._blocked_on_host()
+            other = self._queue[0] if self._queue else place
+            if not self.gpus or other.spec.alone_on is AloneOn.MACHINE:
+                return Blocked() if self._queue else None
+            rooms = self._rooms_for(other)
+            if not self._queue and self._may_begin(other, rooms):
+                return None
+            if self._checkpoints is None:
+                return Blocked() if self._queue else self._blocked_on_gpu(other, rooms)
+            left = [
+                room.without(lambda one: one is place or one.is_ending or one.is_frozen)
+                for room in rooms
             ]
-            if not self.gpus or len(fitting) >= self._per_trial:
-                return True
-            return self._can_leave(place)
+            if not self._may_begin(other, left):
+                return Blocked()
+            return None if self._can_leave(place) else self._blocked_on_host()
+
+    def _blocked_on_host(self) -> Blocked:
+        """Return all frozen trials, as each holds host memory, unless a kernel is just ending."""
+        if any(place.is_ending for place in self._places):
+            return Blocked()
+        return Blocked(by=[place.running.control for place in self._places if place.is_frozen])
+
+    def _blocked_on_gpu(self, place: Place, rooms: Sequence[_Room]) -> Blocked:
+        """Return the frozen trials whose GPU memory a trial needs.
+
+        There are none if it can begin as soon as kernels have ended or peaks are known, or if it
+        could not even begin without them.
+
+        Args:
+            place: Device assignment of the trial.
+            rooms: Memory of the GPUs on which it may begin.
+        """
+        soon = [room.without(lambda one: one.is_ending) for room in rooms]
+        obstacles = [self._why_not(place, room) for room in soon]
+        n_soon = sum(why in (None, Obstacle.UNKNOWN_PEAKS) for why in obstacles)
+        freed = [
+            room
+            for room in soon
+            if self._why_not(place, room.without(lambda one: one.is_frozen)) is None
+        ]
+        if n_soon >= self._per_trial or len(freed) < self._per_trial:
+            return Blocked()
+        if self._claim_for(place) is None:  # A GPU becomes empty only if all its trials leave.
+            freed = sorted(freed, key=lambda room: len(room.places))[: self._per_trial]
+        frozen = [one.running.control for room in freed for one in room.places if one.is_frozen]
+        return Blocked(by=frozen, lacks_gpu=True)
+
+    def _has_room_on_host(self, place: Place) -> bool:
+        """Return whether a trial can be frozen, whatever its GPU has free."""
+        return has_descriptors() and self._has_host_memory(place)
 
     def _has_host_memory(self, place: Place, *, more_bytes: int = 0) -> bool:
         """Return whether host memory is free for the trial's successor, and `more_bytes`."""
@@ -487,7 +569,7 @@ class Places:
             return False
         with self._lock:
             place.is_off = True
-            self._vacate(place)
+            self._note_change()
         return True
 
     def _return(self, place: Place) -> bool:
@@ -530,6 +612,10 @@ class Places:
         """Free the memory that is reserved for a trial."""
         if place in self._places:
             self._places.remove(place)
+        self._note_change()
+
+    def _note_change(self) -> None:
+        """Note that memory was freed: publish it, and let the first trial in the queue check."""
         self._state_claims()
         self._wake()
 
@@ -558,6 +644,7 @@ class Places:
                 the notebook does not use torch on a GPU.
         """
         with self._lock:
+            place.has_run = True
             for gpu in place.gpus:
                 if fault is Fault.DEVICE:
                     self._close(gpu, outcome.first_line)
@@ -607,7 +694,7 @@ class Places:
         """Wait in the queue until a trial begins."""
         told, control = "", place.running.control
         with self._lock:
-            self._queue.append(place)
+            self._join_queue(place)
         try:
             while control.stop_reason is None and not place.has_ended:
                 with self._lock:
@@ -615,8 +702,8 @@ class Places:
                 if wait is None:
                     return
                 control.waits_for = str(wait)
-                if wait.needs_room:
-                    control.make_room()
+                if wait.blocked.by:
+                    control.make_room(wait.blocked)
                 place.look.wait(self._look_s)
                 place.look.clear()
                 if wait.what != told:
@@ -627,6 +714,15 @@ class Places:
         finally:
             with self._lock:
                 self._leave_queue(place)
+
+    def _join_queue(self, place: Place) -> None:
+        """Add a trial at the end of the queue.
+
+        A trial that returns to its GPU goes before one that runs alone on the machine: that one
+        begins only when this one has ended.
+        """
+        alone = [n for n, one in enumerate(self._queue) if one.spec.alone_on is AloneOn.MACHINE]
+        self._queue.insert(alone[0] if alone and place.is_off else len(self._queue), place)
 
     def _leave_queue(self, place: Place) -> None:
         if place in self._queue:
@@ -641,35 +737,33 @@ class Places:
     def _begin_or_wait(self, place: Place) -> Wait | None:
         """Let a trial begin and return None, or return what it waits for."""
         if self._queue[0] is not place:
-            behind = f"its turn, behind {self._queue[0].spec.run_id}"
-            return Wait(behind, needs_room=False)
-        alone = [
-            trial for trial in (place, *self._places) if trial.spec.alone_on is AloneOn.MACHINE
-        ]
-        if alone and self._places:
-            ends = ", ".join(trial.spec.run_id for trial in self._places)
-            return Wait(f"the end of {ends}", f"{alone[0].spec.run_id} runs alone on this machine")
+            return Wait(f"its turn, behind {self._queue[0].spec.run_id}")
+        others = [trial for trial in self._places if trial is not place]
+        alone = [trial for trial in (place, *others) if trial.spec.alone_on is AloneOn.MACHINE]
+        if alone and others:
+            ends = ", ".join(trial.spec.run_id for trial in others)
+            are_frozen = all(trial.is_frozen for trial in others)
+            return Wait(
+                f"the end of {ends}",
+                f"{alone[0].spec.run_id} runs alone on this machine",
+                self._blocked_on_host() if are_frozen else Blocked(),
+            )
         if not self.gpus:
             self._begin(place, [], None)
             return None
         with self._claims.gate() as is_mine:
             if not is_mine:
-                reserving = "another sweep, which is reserving memory of a GPU"
-                return Wait(reserving, needs_room=False)
-            gpus = place.gpus if place.is_off else self.gpus
-            rooms = [room for gpu in gpus if (room := self._look_at(gpu)) is not None]
+                return Wait("another sweep, which is reserving memory of a GPU")
+            rooms = self._rooms_for(place)
             if len(rooms) < self._per_trial:
                 raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
-            claim_bytes = self._claim_of(place.spec)
-            if place.is_off:
-                claim_bytes = max(claim_bytes or 0, place.use().peak_bytes or 0)
-            seen = [(room, self._obstacle(place.spec, claim_bytes, room)) for room in rooms]
+            claim_bytes = self._claim_for(place)
+            seen = [(room, self._why_not(place, room)) for room in rooms]
             fitting = [room for room, obstacle in seen if obstacle is None]
             if len(fitting) < self._per_trial:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
                 states = [f"{room}{obstacle.value if obstacle else ''}" for room, obstacle in seen]
-                are_short = any(obstacle is not Obstacle.UNKNOWN_PEAKS for _, obstacle in seen)
-                return Wait(size, "; ".join(states), needs_room=are_short)
+                return Wait(size, "; ".join(states), self._blocked_on_gpu(place, rooms))
             fitting.sort(key=lambda room: -room.free_bytes)
             chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.uuid)
             self._begin(place, chosen, claim_bytes)
@@ -688,6 +782,26 @@ class Places:
         shown = [place.use().peak_bytes for place in self._places if place.has_shown]
         peaks = [peak for peak in (self._largest_bytes, *shown) if peak is not None]
         return round(_SPREAD * max(peaks)) if peaks else None
+
+    def _claim_for(self, place: Place) -> int | None:
+        """Return how many bytes of a GPU a trial needs to begin, or to return to its GPU."""
+        claim_bytes = self._claim_of(place.spec)
+        if place.is_off:
+            return max(claim_bytes or 0, place.use().peak_bytes or 0)
+        return claim_bytes
+
+    def _rooms_for(self, place: Place) -> list[_Room]:
+        """Return the memory of the GPUs on which a trial may begin, or to which it returns."""
+        gpus = place.gpus if place.is_off else self.gpus
+        return [room for gpu in gpus if (room := self._look_at(gpu)) is not None]
+
+    def _why_not(self, place: Place, room: _Room) -> Obstacle | None:
+        """Return why a trial cannot begin on a GPU now, or None if it can."""
+        return self._obstacle(place.spec, self._claim_for(place), room)
+
+    def _may_begin(self, place: Place, rooms: Sequence[_Room]) -> bool:
+        """Return whether a trial finds as many GPUs as it needs."""
+        return sum(self._why_not(place, room) is None for room in rooms) >= self._per_trial
 
     def _obstacle(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> Obstacle | None:
         """Return why a trial cannot begin on a GPU now, or None if it can.
@@ -735,11 +849,12 @@ class Places:
             place.is_off = place.is_alone_on_gpu = False
         else:
             self._note_start(place, rooms, claim_bytes)
-        for other in self._places:
+        others = [other for other in self._places if other is not place]
+        for other in others:
             other.is_alone = place.is_alone = False
             if any(gpu in other.gpus for gpu in place.gpus):
                 other.is_alone_on_gpu = False
-        self._places.append(place)
+        self._places = [*others, place]
         self._leave_queue(place)
         self._state_claims()
         if rooms and not self._is_watching:
@@ -826,14 +941,14 @@ class Places:
             others=others,
             free_bytes=free,
             foreign_bytes=foreign,
-            is_empty=not claims and free >= _EMPTY_SHARE * usable,
+            usable_bytes=usable,
         )
 
     def _usable(self, gpu: Gpu) -> int:
         return usable_bytes(gpu, keeps_spare=self._stated_bytes is None)
 
     def _on(self, gpu: Gpu) -> list[Place]:
-        return [place for place in self._places if gpu in place.gpus]
+        return [place for place in self._places if gpu in place.gpus and not place.is_off]
 
     def _claims_on(self, gpu: Gpu) -> list[Claim]:
         return [place.claim(gpu, self._usable(gpu)) for place in self._on(gpu)]

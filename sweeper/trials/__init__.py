@@ -15,7 +15,7 @@ from .confirmation import (
     interval_of,
     plan_of,
 )
-from .control import Control, Machine, Phase
+from .control import Blocked, Control, Machine, Phase
 from .durations import seconds_left
 from .events import Event, Events, Observer, each_of
 from .insights import (
@@ -103,6 +103,7 @@ __all__ = [
     "Ablate",
     "Action",
     "AloneOn",
+    "Blocked",
     "CheaperTrial",
     "Chore",
     "ChoreKind",

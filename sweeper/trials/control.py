@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -47,18 +47,34 @@ class _Waits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Blocked:
+    """Why a trial cannot begin, or cannot be frozen, now.
+
+    Attributes:
+        by: Frozen trials that use what is missing. Empty if their ends would not help: running
+            trials use it, or trials that are just ending will free it.
+        lacks_gpu: Whether memory of a GPU is missing, so that a frozen trial only has to leave its
+            GPU. Else it has to end.
+    """
+
+    by: Collection[Control] = ()
+    lacks_gpu: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """What the machine of a trial can do when the trial is frozen.
 
     Attributes:
-        has_room: Returns whether there is memory for another trial while this one is frozen.
+        blocked: Returns why the trial cannot be frozen now, or None if there is room for another
+            trial while this one is frozen.
         can_leave_gpu: Returns whether the frozen trial can give its GPU memory to other trials.
         leave_gpu: Moves the frozen trial's GPU memory to host memory. Returns whether it did.
         return_to_gpu: Waits for GPU memory and moves the trial's memory back. Returns False if the
             trial was stopped or lost in the meantime.
     """
 
-    has_room: Callable[[], bool] = lambda: True
+    blocked: Callable[[], Blocked | None] = lambda: None
     can_leave_gpu: Callable[[], bool] = lambda: False
     leave_gpu: Callable[[], bool] = lambda: False
     return_to_gpu: Callable[[], bool] = lambda: True
@@ -68,30 +84,29 @@ class Control:
     """Stops, freezes and thaws a running trial, and counts its time. All methods are thread-safe.
 
     Args:
-        make_room: Function that is called while the trial waits for memory or a GPU. It may end
-            frozen trials.
+        make_room: Function that is called while frozen trials use the memory or the GPU for which
+            the trial waits. It may end one of them.
 
     Attributes:
         stop_reason: Why the trial was asked to stop. None if it was not.
         message: Why the trial was asked to stop, for people.
         phase: Whether the trial holds a slot.
-        waits_for: What the trial waits for, in one line. Empty if it does not wait.
         is_off_gpu: Whether the trial's GPU memory is in host memory, or on its way there or back.
             Then a stop ends the kernel at once.
         chore: Chore that the trial's slot does for the sweep before the trial begins, or None.
     """
 
-    def __init__(self, make_room: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, make_room: Callable[[Blocked], object] = lambda _: None) -> None:
         # The lock is reentrant. A signal handler may stop a trial while it interrupts a thread that
         # is just stopping the same trial.
         self._lock = threading.RLock()
         self.stop_reason: StopReason | None = None
         self.message = ""
         self.phase = Phase.RUNNING
-        self.waits_for = ""
         self.is_off_gpu = False
         self.chore: Chore | None = None
         self._make_room = make_room
+        self._waits_for = ""
         self._machine = Machine()
         # Each slot that the trial frees adds one permit, which `wait_for_rest` takes.
         self._rests = threading.Semaphore(0)
@@ -159,7 +174,10 @@ class Control:
 
     @contextmanager
     def passed_on(self, other: Control) -> Iterator[None]:
-        """Pass a stop of this trial on to another trial while the block runs, and count its waits.
+        """Let another trial run in place of this one while the block runs.
+
+        A stop of this trial is passed on to it. Its waits are waits of this trial, and the sweep
+        makes room for it.
 
         Args:
             other: Control of the trial that runs in place of this one.
@@ -168,6 +186,7 @@ class Control:
         def stop() -> None:
             other.stop(self.stop_reason or StopReason.INTERRUPTED, self.message)
 
+        other._make_room = self._make_room
         self._waits = replace(self._waits, other=other)
         self.on_stop(stop)
         try:
@@ -201,9 +220,11 @@ class Control:
         """Set what the machine can do when the trial is frozen."""
         self._machine = machine
 
-    def has_room(self) -> bool:
-        """Return whether the machine has memory for another trial while this one is frozen."""
-        return self._machine.has_room()
+    def blocked(self) -> Blocked | None:
+        """Return why the trial cannot be frozen now, or None if the machine has room for that."""
+        if self._stand_still is None:  # It has no kernel, or another trial runs in place of it.
+            return Blocked()
+        return self._machine.blocked()
 
     def can_leave_gpu(self) -> bool:
         """Return whether the trial is frozen on a GPU and can give its memory to other trials."""
@@ -212,7 +233,7 @@ class Control:
 
     def freeze(self) -> bool:
         """Pause the trial's kernel and free its slot. Return whether that was possible."""
-        has_room = self.has_room()
+        has_room = self.blocked() is None
         with self._lock:
             is_running = self.phase is Phase.RUNNING and self.stop_reason is None
             is_running &= not self.is_off_gpu
@@ -304,6 +325,16 @@ class Control:
         """Seconds for which the trial waited for memory or a GPU, or was frozen."""
         return self._waits.all_s
 
+    @property
+    def waits_for(self) -> str:
+        """What the trial waits for, in one line. Empty if it does not wait."""
+        other = self._waits.other
+        return self._waits_for or ("" if other is None else other.waits_for)
+
+    @waits_for.setter
+    def waits_for(self, what: str) -> None:
+        self._waits_for = what
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Count the time of the block as a wait of the trial."""
@@ -314,6 +345,6 @@ class Control:
             self._waits = _Waits(past_s=self.waited_s)
             self.waits_for = ""
 
-    def make_room(self) -> None:
-        """Ask the sweep to free memory or a GPU, because the trial waits for one."""
-        self._make_room()
+    def make_room(self, blocked: Blocked) -> None:
+        """Ask the sweep to free what frozen trials use and the trial waits for."""
+        self._make_room(blocked)

@@ -22,10 +22,19 @@ from sweeper.machine.claims import Claims
 from sweeper.machine.faults import Fault
 from sweeper.machine.nvml import CONTEXT_BYTES
 from sweeper.machine.places import NoGpuLeftError, Place, Places, StoppedWaiting
+from sweeper.machine.suspension import CudaCheckpoints
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.settings.machines import Resources
 from sweeper.testing import trial_spec
-from sweeper.trials import AloneOn, Control, Reason, RunningTrial, TrialOutcome, TrialState
+from sweeper.trials import (
+    AloneOn,
+    Blocked,
+    Control,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialState,
+)
 
 Make = Callable[..., Places]
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED)
@@ -36,13 +45,20 @@ FAILED = TrialState.FAILED
 def make(tmp_path: Path) -> Make:
     """Return a function that makes the places of a machine with short intervals."""
 
-    def make(*names: str, driver: StatedDriver | None = None, **resources: int) -> Places:
+    def make(
+        *names: str,
+        driver: StatedDriver | None = None,
+        checkpoints: CudaCheckpoints | None = None,
+        **resources: int,
+    ) -> Places:
         driver = driver or StatedDriver(*names)
         return Places(
             driver.gpus,
             resources=Resources(**resources),  # type: ignore[arg-type]
             driver=driver,
             claims=Claims(tmp_path / "claims"),
+            checkpoints=checkpoints,
+            root=tmp_path / "no files that say how much host memory is free",
             look_s=0.01,
             settled_s=0.1,
         )
@@ -56,7 +72,7 @@ class Trial:
     all: ClassVar[list[Trial]] = []
 
     def __init__(self, places: Places, alone_on: AloneOn | None = None, *, number: int = 0) -> None:
-        self.n_rooms_made = 0
+        self.asked: list[Blocked] = []
         self.running = RunningTrial(control=Control(self._make_room))
         self.place, self.error = None, None
         self.told: list[str] = []
@@ -77,12 +93,24 @@ class Trial:
         except (StoppedWaiting, NoGpuLeftError) as error:
             self.error = error
 
-    def _make_room(self) -> None:
-        self.n_rooms_made += 1
+    def _make_room(self, blocked: Blocked) -> None:
+        self.asked.append(blocked)
 
     @property
     def waits(self) -> bool:
         return self.place is None and self.error is None
+
+    def asks(self, *frozen: Trial) -> bool:
+        """Return whether the trial waits, and asks these frozen trials alone to make room."""
+        assert self.has_to_wait()
+        return list(self.asked[-1].by) == [trial.running.control for trial in frozen]
+
+    def freeze(self) -> None:
+        """Pause the trial as if it had a kernel."""
+        place, control = self.begun(), self.running.control
+        control.on_freeze(lambda _: True)
+        assert control.freeze()
+        control.note_machine(self._places.machine_of(place))
 
     def begun(self) -> Place:
         until(lambda: self.place is not None)
@@ -200,28 +228,6 @@ def test_a_trial_that_must_be_alone_waits_for_all_others_and_later_ones_wait_for
     assert after.running.control.waits_for == "the end of 0002: 0002 runs alone on this machine"
     alone.end()
     after.begun()
-
-
-def test_only_a_trial_that_waits_for_others_to_leave_asks_frozen_trials_to_make_room(
-    make: Make,
-) -> None:
-    places = Places(look_s=0.01)
-    first, alone = Trial(places), Trial(places, AloneOn.MACHINE)
-    after = Trial(places)
-    assert after.has_to_wait()
-    assert alone.n_rooms_made > 0
-    assert after.n_rooms_made == 0, "it waits for its turn"
-    first.end()
-    alone.begun()
-    assert places.waiting == 1, "the trial left the queue when it began"
-    alone.end()
-    after.begun()
-    driver = StatedDriver("GPU-a")
-    places = make(driver=driver)
-    _, second = Trial(places), Trial(places, number=1)
-    assert second.has_to_wait()
-    assert "when the peaks of these are known" in second.running.control.waits_for
-    assert second.n_rooms_made == 0
 
 
 def test_a_stop_ends_the_wait_of_a_trial_and_later_trials_continue() -> None:
@@ -552,6 +558,165 @@ def test_without_a_known_gpu_a_trial_that_must_be_alone_gets_the_whole_machine()
     with places.lease(trial_spec(), RunningTrial()) as place:
         settled = places.settle(place, outcome)
         assert (settled.reason, settled.is_infeasible) == (Reason.OUT_OF_HOST_MEMORY, True)
+
+
+# --- frozen trials in the way of others ----------------------------------------------------------
+
+
+class NoCheckpoints(CudaCheckpoints):
+    """A driver that takes each process off its GPU and brings it back."""
+
+    def _accept(self, pid: int) -> None:
+        """Do nothing."""
+
+    lock = checkpoint = restore = unlock = _accept
+
+
+def test_a_trial_that_runs_alone_asks_frozen_trials_to_end_once_no_other_one_runs() -> None:
+    places = Places(look_s=0.01)
+    first, second = Trial(places, number=0), Trial(places, number=1)
+    first.freeze()
+    alone, after = Trial(places, AloneOn.MACHINE, number=2), Trial(places, number=3)
+    assert alone.has_to_wait()
+    assert alone.asked == [], "the end of the frozen trial would not help yet"
+    second.end()
+    assert alone.asks(first)
+    assert not alone.asked[-1].lacks_gpu
+    assert after.asked == [], "it waits for its turn"
+    assert places.waiting == 2
+    first.end()
+    assert alone.begun().is_alone
+
+
+def test_a_trial_asks_only_frozen_trials_without_which_it_could_begin(make: Make) -> None:
+    places = make("GPU-a", "GPU-b", gpu_memory=18 * GIB)
+    trials = [Trial(places, number=number) for number in range(4)]
+    on_a = [trial for trial in trials if names(trial.begun()) == "GPU-a"]
+    on_b = [trial for trial in trials if trial not in on_a]
+    for trial in (*on_a, on_b[0]):
+        trial.freeze()
+    alone = Trial(places, AloneOn.GPU, number=4)
+    assert alone.asks(*on_a), "a trial runs on the other GPU"
+    assert alone.asked[-1].lacks_gpu
+    alone.running.control.stop(StopReason.INTERRUPTED)
+    alone.end()
+    other = Trial(places, number=5)
+    assert other.has_to_wait()
+    assert set(other.asked[-1].by) == {t.running.control for t in (*on_a, on_b[0])}
+
+
+def test_a_trial_that_runs_out_of_gpu_memory_costs_no_frozen_trial_while_others_run(
+    make: Make,
+) -> None:
+    places = make("GPU-a", gpu_memory=18 * GIB)
+    frozen, beside = Trial(places), Trial(places)
+    frozen.freeze()
+    alone = Trial(places, AloneOn.GPU)
+    assert alone.has_to_wait()
+    assert alone.asked == []
+    beside.end()
+    assert alone.asks(frozen)
+
+
+def test_no_frozen_trial_makes_room_on_a_gpu_that_another_sweep_or_program_fills(
+    make: Make,
+) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver, gpu_memory=18 * GIB)
+    with process() as pid:
+        frozen = Trial(places)
+        frozen.running.points.note_kernel(pid)
+        frozen.shows(driver, 4)
+        frozen.freeze()
+        driver.used["GPU-a"] = 30 * GIB
+        waiting = Trial(places)
+        assert waiting.has_to_wait()
+        assert waiting.asked == []
+        driver.used["GPU-a"] = 16 * GIB
+        assert waiting.asks(frozen)
+
+
+def test_no_frozen_trial_makes_room_while_a_kernel_is_ending_that_will_free_enough(
+    make: Make,
+) -> None:
+    places = make("GPU-a", gpu_memory=18 * GIB)
+    frozen, completed = Trial(places), Trial(places)
+    frozen.freeze()
+    places.settle(completed.begun(), COMPLETED)
+    following = Trial(places)
+    assert following.has_to_wait()
+    assert following.asked == []
+    completed.end()
+    following.begun()
+    running = following.begun()
+    assert places.machine_of(running).blocked() == Blocked(
+        by=[frozen.running.control], lacks_gpu=True
+    )
+    frozen.running.control.stop(StopReason.PRUNED)
+    assert places.machine_of(running).blocked() == Blocked(), "it is ending already"
+
+
+def test_the_peak_of_a_trial_that_was_frozen_at_its_first_report_becomes_known(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    with process() as pid:
+        first = Trial(places)
+        first.running.points.note_kernel(pid)
+        driver.by_process["GPU-a"][pid] = driver.used["GPU-a"] = 8 * GIB
+        first.running.points.publish(Point(metrics={"val": 0.0}, step=0))
+        second = Trial(places, number=1)
+        assert second.has_to_wait()
+        first.freeze()
+        assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
+        assert second.asked == []
+
+
+def test_a_trial_can_be_frozen_for_one_that_waits_if_it_can_leave_its_gpu(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver, checkpoints=NoCheckpoints(), gpu_memory=18 * GIB)
+    with process() as pid:
+        first, _, third = (Trial(places, number=number) for number in range(3))
+        first.running.points.note_kernel(pid)
+        first.shows(driver, 18)
+        machine = places.machine_of(first.begun())
+        until(lambda: machine.blocked() is None)
+        assert third.waits
+        alone = Trial(places, AloneOn.MACHINE, number=3)
+        third.running.control.stop(StopReason.INTERRUPTED)
+        third.end()
+        assert alone.has_to_wait()
+        assert machine.blocked() == Blocked(), "that one waits until this trial has ended"
+
+
+def test_a_trial_that_would_keep_its_gpu_memory_is_not_frozen_while_others_wait(
+    make: Make,
+) -> None:
+    places = make("GPU-a", gpu_memory=18 * GIB)
+    first, _, third = (Trial(places, number=number) for number in range(3))
+    assert third.has_to_wait()
+    assert places.machine_of(first.begun()).blocked() == Blocked()
+
+
+def test_a_trial_alone_on_the_machine_waits_for_those_that_are_off_their_gpu_and_may_return(
+    make: Make,
+) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver, checkpoints=NoCheckpoints(), gpu_memory=18 * GIB)
+    with process() as pid:
+        first = Trial(places, number=0)
+        first.running.points.note_kernel(pid)
+        first.shows(driver, 18)
+        first.freeze()
+        assert first.running.control.leave_gpu()
+        alone = Trial(places, AloneOn.MACHINE, number=1)
+        assert alone.asks(first), "its GPU memory is in host memory"
+        assert not alone.asked[-1].lacks_gpu
+        assert first.running.control.thaw()
+        until(lambda: not first.running.control.is_off_gpu)
+        assert alone.has_to_wait()
+        assert "the end of 0000" in alone.running.control.waits_for
+        first.end()
+        assert alone.begun().is_alone
 
 
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from sweeper.notebook_api.messages import Point, PointSource, StopReason
-from sweeper.trials import Machine, Phase, Points, RunningTrial, ScoreRank
+from sweeper.trials import Blocked, Control, Machine, Phase, Points, RunningTrial, ScoreRank
 
 
 def test_each_subscriber_receives_each_point_in_order() -> None:
@@ -129,11 +129,24 @@ def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None
     running = RunningTrial()
     assert not running.control.freeze()
     running.control.on_freeze(lambda _: True)
-    running.control.note_machine(Machine(has_room=lambda: False))
+    running.control.note_machine(Machine(blocked=Blocked))
     assert not running.control.freeze() and not running.control.is_frozen
     running.control.on_freeze(lambda _: False)
     running.control.note_machine(Machine())
     assert not running.control.freeze() and running.control.phase is Phase.RUNNING
+
+
+def test_a_trial_that_runs_in_place_of_another_one_waits_and_is_given_room_like_that_one() -> None:
+    asked: list[Blocked] = []
+    running, repeated = RunningTrial(control=Control(asked.append)), RunningTrial()
+    blocked = Blocked(by=[Control()])
+    with running.control.passed_on(repeated.control):
+        repeated.control.make_room(blocked)
+        with repeated.control.waiting():
+            repeated.control.waits_for = "9.0 GB of a GPU"
+            assert running.control.waits_for == "9.0 GB of a GPU"
+        assert running.control.waits_for == ""
+    assert asked == [blocked]
 
 
 def test_the_time_limit_does_not_count_while_a_trial_is_frozen() -> None:

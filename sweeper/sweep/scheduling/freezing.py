@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...search.pruners import Curves, Outlook, PredictivePruner, Verdict
 from ...study.study import Study
-from ...trials import RunningTrial
+from ...trials import Blocked, Control, RunningTrial
 from .decisions import Decision, Freeze, Prune, TakeOff, Thaw
 
 
@@ -16,10 +16,9 @@ class Freezer:
 
     The rule only decides, and the scheduler acts. A trial that is unlikely to win is frozen. Its
     slot goes to a new trial, or to the frozen trial that is most likely to win. A frozen trial
-    keeps its memory as long as no other trial needs it. If a trial waits for memory or a GPU, or if
-    no memory is left to freeze a trial, a frozen trial leaves its GPU. If none can, the frozen
-    trial that is least likely to win is pruned. A frozen trial that has left its GPU is pruned only
-    for its host memory.
+    keeps its memory as long as no other trial needs it. If frozen trials use the memory or the GPU
+    for which a trial waits, or without which no trial can be frozen, one of them leaves its GPU. If
+    none can, or if that would not help, the one that is least likely to win is pruned.
 
     Args:
         study: The study, open.
@@ -48,8 +47,8 @@ class Freezer:
     def judge(self, number: int) -> Decision | None:
         """Decide whether a trial that has just reported a score is pruned, frozen, or continues.
 
-        If there is no memory to freeze the trial, the frozen trial that is least likely to win is
-        pruned.
+        If frozen trials use what is missing to freeze it, one of them makes room, and the trial
+        continues until its next report.
         """
         curves = self._curves()
         if number not in curves.by_number:  # The trial has ended meanwhile.
@@ -60,9 +59,8 @@ class Freezer:
         trial = self._running().get(number)
         if verdict is Verdict.GO_ON or trial is None or trial.control.is_frozen:
             return None
-        if not trial.control.has_room():  # The trial continues until its next report.
-            return self.make_room()
-        return Freeze(number)
+        blocked = trial.control.blocked()
+        return Freeze(number) if blocked is None else self.make_room(blocked)
 
     def fill_slot(self, *, has_begun_all: bool) -> Sequence[Thaw | Prune]:
         """Decide which frozen trial continues in a free slot. Empty if a new trial should begin.
@@ -79,26 +77,25 @@ class Freezer:
             return [_pruned_where_frozen(outlook) for outlook in self._pruner.order(curves)]
         return []
 
-    def make_room(self) -> TakeOff | Prune | None:
-        """Decide which frozen trial leaves its GPU, or else is pruned: the least likely to win.
+    def make_room(self, blocked: Blocked) -> TakeOff | Prune | None:
+        """Decide which of the frozen trials in the way leaves its GPU, or else is pruned.
 
-        Return None if no trial is frozen, or if a trial is just ending and will free its memory.
-        Return None, too, if a trial waits and all frozen trials have left their GPUs: their ends
-        would not help it. If no trial waits, host memory is needed, and their ends free some.
+        It is the one that is least likely to win. Return None if no frozen trial is in the way, or
+        if one of them has left its place since the machine was asked. Then what it has freed may be
+        enough.
         """
+        if not blocked.by or any(_has_left(control, blocked) for control in blocked.by):
+            return None
         running = dict(self._running())
-        if any(trial.control.stop_reason is not None for trial in running.values()):
-            return None
-        order = self._pruner.order(self._curves())
-        outlooks = [outlook for outlook in order if outlook.number in running]
-        are_off = all(running[outlook.number].control.is_off_gpu for outlook in outlooks)
-        one_waits = any(trial.control.waits_for for trial in running.values())
-        if not outlooks or (one_waits and are_off):
-            return None
+        outlooks = [
+            outlook
+            for outlook in self._pruner.order(self._curves())
+            if outlook.number in running and running[outlook.number].control in blocked.by
+        ]
         for outlook in reversed(outlooks):
-            if running[outlook.number].control.can_leave_gpu():
+            if blocked.lacks_gpu and running[outlook.number].control.can_leave_gpu():
                 return TakeOff(outlook.number)
-        return _pruned_where_frozen(outlooks[-1])
+        return _pruned_where_frozen(outlooks[-1]) if outlooks else None
 
     def _curves(self) -> Curves:
         """Return the curves of the trials that have ended, run in this sweep, or are frozen."""
@@ -111,6 +108,10 @@ class Freezer:
             if curve.state in ("completed", "pruned") or number in running
         }
         return replace(curves, by_number=known)
+
+
+def _has_left(control: Control, blocked: Blocked) -> bool:
+    return not control.is_frozen or (blocked.lacks_gpu and control.is_off_gpu)
 
 
 def _pruned_where_frozen(outlook: Outlook) -> Prune:

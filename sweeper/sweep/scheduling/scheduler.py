@@ -25,6 +25,7 @@ from ...study.endings import sent_outcome
 from ...study.located import LocatedStudy
 from ...study.study import Study
 from ...trials import (
+    Blocked,
     Chore,
     ChoreKind,
     Control,
@@ -260,10 +261,10 @@ class TrialScheduler:
                     return given[decision.number]
         return None
 
-    def _make_room(self) -> None:
+    def _make_room(self, blocked: Blocked) -> None:
         """Free memory or a GPU of a frozen trial, because another trial waits for it."""
         with self._deciding:
-            decision = None if self._freezer is None else self._freezer.make_room()
+            decision = None if self._freezer is None else self._freezer.make_room(blocked)
             if decision is not None:
                 self._act(decision)
 

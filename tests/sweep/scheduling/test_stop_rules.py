@@ -17,7 +17,7 @@ from sweeper.study.study import Study
 from sweeper.sweep.scheduling.decisions import Decision, Freeze, Prune, TakeOff
 from sweeper.sweep.scheduling.freezing import Freezer
 from sweeper.sweep.scheduling.stop_rules import PruneRule, StopRules
-from sweeper.trials import Machine, RunningTrial
+from sweeper.trials import Blocked, Machine, RunningTrial
 
 
 def test_a_stop_rule_that_raises_an_error_is_logged_once_and_ends_no_trial(
@@ -84,44 +84,42 @@ def freezer(
     return Freezer(study, Freezes(), running=lambda: running, to_begin=lambda: 0)
 
 
-def test_a_frozen_trial_is_pruned_if_memory_is_needed_unless_another_trial_is_ending(
+def test_a_frozen_trial_is_pruned_if_it_uses_what_another_trial_needs(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert freezer.judge(0) is None, "it stands still already"
     assert freezer.judge(1) == Freeze(1)
-    running[1].control.note_machine(Machine(has_room=lambda: False))
+    blocked = Blocked(by=[running[0].control])
+    running[1].control.note_machine(Machine(blocked=lambda: blocked))
     decision = freezer.judge(1)
     assert isinstance(decision, Prune) and decision.number == 0
     assert "step 0, where it was frozen" in decision.message
-    assert freezer.make_room() == decision
-    running[1].control.stop(StopReason.TIME_LIMIT)
-    assert freezer.make_room() is None
+    assert freezer.make_room(blocked) == decision
+    assert freezer.make_room(Blocked()) is None, "no frozen trial is in the way"
     assert running[0].control.stop_reason is None, "nothing but a decision was made"
 
 
-def test_a_frozen_trial_leaves_its_gpu_if_memory_is_needed_and_is_not_pruned_then(
+def test_a_trial_that_has_left_since_the_machine_was_asked_costs_no_other_frozen_trial(
+    freezer: Freezer, running: dict[int, RunningTrial]
+) -> None:
+    assert running[1].control.freeze()
+    both = Blocked(by=[trial.control for trial in running.values()])
+    assert isinstance(freezer.make_room(both), Prune)
+    running[0].control.stop(StopReason.PRUNED)
+    assert freezer.make_room(both) is None
+
+
+def test_a_frozen_trial_leaves_its_gpu_if_that_is_enough_and_is_pruned_for_host_memory(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     control = running[0].control
     control.note_machine(Machine(can_leave_gpu=lambda: True, leave_gpu=lambda: True))
-    assert freezer.make_room() == TakeOff(0)
+    blocked = Blocked(by=[control], lacks_gpu=True)
+    assert freezer.make_room(blocked) == TakeOff(0)
+    assert isinstance(freezer.make_room(Blocked(by=[control])), Prune)
     assert control.leave_gpu()
-    running[1].control.waits_for = "9.0 GB of a GPU"
-    assert freezer.make_room() is None, "it has no GPU memory left to give"
-
-
-def test_a_trial_that_has_left_its_gpu_is_pruned_for_host_memory_but_not_for_a_gpu(
-    freezer: Freezer, running: dict[int, RunningTrial]
-) -> None:
-    running[0].control.note_machine(Machine(leave_gpu=lambda: True))
-    assert running[0].control.leave_gpu()
-    running[1].control.note_machine(Machine(has_room=lambda: False))
-    running[2] = RunningTrial()
-    running[2].control.waits_for = "9.0 GB of a GPU"
-    assert freezer.judge(1) is None, "its end would not free a GPU"
-    del running[2]
-    decision = freezer.judge(1)
-    assert isinstance(decision, Prune) and decision.number == 0
+    assert freezer.make_room(blocked) is None, "it has no GPU memory left to give"
+    assert isinstance(freezer.make_room(Blocked(by=[control])), Prune)
 
 
 @pytest.mark.parametrize("is_left", [False, True])
