@@ -95,6 +95,7 @@ class _Trials:
     def __init__(self, worker: Worker, source: TrialSource, threads: ThreadPoolExecutor) -> None:
         self._worker, self._source, self._threads = worker, source, threads
         self._begun: dict[RunningTrial, Future[None]] = {}
+        self._has_ended_elsewhere = False
 
     def serve(self) -> None:
         """Run trials in one slot: each until it ends, is frozen or withheld, then the next one."""
@@ -113,19 +114,24 @@ class _Trials:
                 begun.result()
 
     def all_ended_in_slots(self) -> bool:
-        """Wait for frozen trials that end without a slot. Return False if there were any.
+        """Wait for frozen trials that end without a slot. Return False if any trial did.
 
         Such a trial has to run again if its kernel died while it was frozen. So the caller serves
         all slots once more.
         """
-        ending = list(self._begun.values())
+        ending, has_ended = list(self._begun.values()), self._has_ended_elsewhere
         self._begun.clear()
+        self._has_ended_elsewhere = False
         for begun in ending:
             begun.result()
-        return not ending
+        return not (ending or has_ended)
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> None:
         try:
             self._source.finish_trial(spec, self._worker.run_trial(spec, running))
         finally:
+            has_slot = running.control.phase is Phase.RUNNING
             running.control.end()
+        if not has_slot:  # No slot sees its end, so forget the trial with all its points here.
+            self._has_ended_elsewhere = True
+            self._begun.pop(running, None)

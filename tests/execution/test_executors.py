@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
-from studies import acting_workload
+from studies import acting_workload, until
 
 from sweeper.execution.executor import Executor
-from sweeper.execution.local import LocalExecutor
+from sweeper.execution.local import LocalExecutor, _Trials
 from sweeper.machine.places import Places
+from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import trial_spec
 from sweeper.testing.executor_contract import ExecutorContract
-from sweeper.trials import Reason, TrialOutcome, TrialState
+from sweeper.trials import Phase, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 
 @pytest.mark.kernel
@@ -31,3 +35,39 @@ def test_workloads_specs_and_outcomes_survive_pickling(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(spec)) == spec
     outcome = TrialOutcome(state=TrialState.FAILED, reason=Reason.NO_SCORE, scores={"val": 0.1})
     assert pickle.loads(pickle.dumps(outcome)) == outcome
+
+
+class OneTrial:
+    """A source of one trial and its worker. The trial is frozen until it is told to end."""
+
+    def __init__(self) -> None:
+        self.running, self.may_end = RunningTrial(), threading.Event()
+        self._given = iter([(trial_spec(), self.running)])
+
+    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
+        return next(self._given, None)
+
+    def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        running.control.on_freeze(lambda _: True)
+        assert running.control.freeze()
+        self.may_end.wait()
+        return TrialOutcome(state=TrialState.PRUNED)
+
+    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
+        """Record nothing."""
+
+
+def test_a_trial_that_ends_where_it_was_frozen_is_forgotten_and_slots_are_served_once_more() -> (
+    None
+):
+    one: Any = OneTrial()
+    with ThreadPoolExecutor(1) as threads:
+        trials = _Trials(one, one, threads)
+        trials.serve()
+        assert list(trials._begun) == [one.running]
+        one.running.control.stop(StopReason.PRUNED)
+        one.may_end.set()
+        until(lambda: not trials._begun)
+        assert one.running.control.phase is Phase.ENDED
+        assert not trials.all_ended_in_slots(), "it may have to run again"
+        assert trials.all_ended_in_slots()
