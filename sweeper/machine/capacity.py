@@ -1,13 +1,15 @@
-"""Cores, memory and open files of this machine, and how many trials they allow at once."""
+"""Cores, memory, files and processes of this machine, and how many trials they allow at once."""
 
 from __future__ import annotations
 
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import SettingsError
+from ..guard import stat_of
 
 #: Bytes of memory that a trial is assumed to need, to choose the number of slots (chosen, not
 #: measured).
@@ -29,10 +31,13 @@ _GROUP_FILES = (
 )
 #: Version 1 states no limit as a number of bytes above this one.
 _NO_LIMIT_BYTES = 2**62
-#: Trials may be frozen while less than this share of the allowed file descriptors is in use
-#: (chosen, not measured). A frozen trial holds 22 descriptors of the sweep's process (counted on
-#: Linux). The last quarter is left for trials that begin, which need as many.
-_DESCRIPTORS_IN_USE = 0.75
+#: Trials may be frozen while less than this share of the allowed file descriptors, processes and
+#: threads is in use (chosen, not measured). A frozen trial holds 22 descriptors of the sweep's
+#: process, and about 12 threads in its kernel (counted on Linux). The last quarter is left for
+#: trials that begin, which need as many.
+_MOST_IN_USE = 0.75
+#: Index of the number of threads in what `stat_of` returns.
+_THREADS_FIELD = 17
 #: A sweep needs the first number of descriptors, and each slot adds the second number. Measured
 #: with 1, 2, 4 and 8 slots: 61, 75, 132 and 226 descriptors in all.
 _DESCRIPTORS_OF_A_SWEEP, _DESCRIPTORS_OF_A_SLOT = 48, 24
@@ -98,7 +103,7 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     """
     free = _number(root / "proc" / "meminfo", "MemAvailable:")
     found = [] if free is None else [1024 * free]
-    for folder in _memory_groups(root):
+    for folder in _control_groups(root, "memory"):
         for limit_name, used_name, keys in _GROUP_FILES:
             limit, used = _read(folder / limit_name), _read(folder / used_name)
             if limit.isdecimal() and int(limit) < _NO_LIMIT_BYTES and used:
@@ -143,7 +148,32 @@ def has_descriptors() -> bool:
     """Return whether this process can open the files of further trials."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = len(os.listdir("/dev/fd"))
-    return limit == resource.RLIM_INFINITY or in_use < _DESCRIPTORS_IN_USE * limit
+    return limit == resource.RLIM_INFINITY or in_use < _MOST_IN_USE * limit
+
+
+def has_tasks(root: Path = _ROOT) -> bool:
+    """Return whether the processes and threads of further trials can be started.
+
+    Their number is limited by control groups, and for each user but root by `ulimit -u`.
+    """
+    for folder in _control_groups(root, "pids"):
+        limit, in_use = _read(folder / "pids.max"), _read(folder / "pids.current")
+        if limit.isdecimal() and in_use.isdecimal() and int(in_use) >= _MOST_IN_USE * int(limit):
+            return False
+    of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if of_user == resource.RLIM_INFINITY or os.geteuid() == 0:
+        return True
+    return _threads_of_user(root) < _MOST_IN_USE * of_user
+
+
+def _threads_of_user(root: Path) -> int:
+    """Return how many threads this user's processes have, or 0 if the system does not say it."""
+    count = 0
+    for folder in (root / "proc").glob("[0-9]*"):
+        with suppress(OSError):  # The process has ended.
+            if folder.stat().st_uid == os.getuid():
+                count += int(stat_of(int(folder.name))[_THREADS_FIELD])
+    return count
 
 
 def oom_kills(root: Path = _ROOT) -> int:
@@ -153,7 +183,7 @@ def oom_kills(root: Path = _ROOT) -> int:
     control group has no such count, the processes of the whole machine count.
     """
     names = ("memory.events", "memory.oom_control")  # Control groups of version 2, and of 1.
-    files = [folder / name for folder in _memory_groups(root) for name in names]
+    files = [folder / name for folder in _control_groups(root, "memory") for name in names]
     counts = (_number(file, "oom_kill") for file in (*files, root / "proc" / "vmstat"))
     return next((count for count in counts if count is not None), 0)
 
@@ -164,11 +194,16 @@ def _number(file: Path, key: str) -> int | None:
     return next((int(words[1]) for words in lines if words[:1] == [key]), None)
 
 
-def _memory_groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's memory control groups, the innermost first."""
+def _control_groups(root: Path, wanted: str) -> Iterator[Path]:
+    """Yield the folders of this process's control groups, the innermost first.
+
+    Args:
+        root: Root of the file system.
+        wanted: What the groups control, such as `memory`. Version 2 controls everything in one.
+    """
     for line in _read(root / "proc" / "self" / "cgroup").splitlines():
         _, controller, path = line.split(":", 2)
-        if controller in ("", "memory"):  # Version 2 of control groups names no controllers.
+        if controller in ("", wanted):  # Version 2 of control groups names no controllers.
             mount = root / "sys" / "fs" / "cgroup" / controller
             folder = mount / path.strip("/")
             # In a container, the path may be that of the group on the host. Then the files of the

@@ -32,7 +32,7 @@ from ..trials import (
     TrialSpec,
     TrialState,
 )
-from .capacity import available_bytes, has_descriptors, memory_of, oom_kills
+from .capacity import available_bytes, has_descriptors, has_tasks, memory_of, oom_kills
 from .claims import Claim, Claims
 from .faults import Fault
 from .gpus import chosen_gpus, usable_bytes
@@ -528,7 +528,7 @@ class Places:
 
     def _has_room_on_host(self, place: Place) -> bool:
         """Return whether a trial can be frozen, whatever its GPU has free."""
-        return has_descriptors() and self._has_host_memory(place)
+        return has_descriptors() and has_tasks(self._root) and self._has_host_memory(place)
 
     def _has_host_memory(self, place: Place, *, more_bytes: int = 0) -> bool:
         """Return whether host memory is free for the trial's successor, and `more_bytes`."""

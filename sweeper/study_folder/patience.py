@@ -152,5 +152,9 @@ def _has_settled(since_s: float | None) -> bool:
 
 def is_of_the_machine(error: Exception) -> bool:
     """Return whether an error is a fault of this machine, which may be temporary."""
+    # Python's error at the limit of threads has a text and no number.
+    lacks_threads = isinstance(error, RuntimeError) and "start new thread" in str(error)
+    if isinstance(error, MemoryError) or lacks_threads:
+        return True
     # The number decides and not the class of the error, because ZMQError is not an OSError.
-    return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_MACHINE
+    return getattr(error, "errno", None) in _OF_THE_MACHINE

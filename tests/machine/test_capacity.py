@@ -15,6 +15,7 @@ from sweeper.machine.capacity import (
     available_bytes,
     check_descriptors,
     has_descriptors,
+    has_tasks,
     memory_of,
     oom_kills,
     raise_descriptor_limit,
@@ -156,6 +157,40 @@ def test_no_trial_is_frozen_if_only_a_quarter_of_the_descriptors_is_left(
         n_open = len(os.listdir("/dev/fd"))
         assert n_open == pytest.approx(usual_limit * 3 / 4, abs=9)
     assert has_descriptors()
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "is_enough"),
+    [
+        ("0::/", {}, True),
+        ("0::/pod", {"pod__pids.max": "max", "pod__pids.current": "90000"}, True),
+        ("0::/pod", {"pod__pids.max": "4096", "pod__pids.current": "3071"}, True),
+        ("0::/pod", {"pod__pids.max": "4096", "pod__pids.current": "3072"}, False),
+        ("0::/pod/job", {"pod__pids.max": "4096", "pod__pids.current": "4000"}, False),
+        ("5:pids:/pod", {"pids__pod__pids.max": "99", "pids__pod__pids.current": "98"}, False),
+        ("5:cpu:/pod", {"cpu__pod__pids.max": "99", "cpu__pod__pids.current": "98"}, True),
+    ],
+)
+def test_no_trial_is_frozen_if_only_a_quarter_of_the_processes_and_threads_is_left(
+    tmp_path: Path,
+    groups: str,
+    limits: dict[str, str],
+    is_enough: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert has_tasks(machine(tmp_path, groups, **limits)) == is_enough
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system counts no threads")
+def test_the_limit_of_a_users_processes_counts_threads_and_does_not_bind_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    assert not has_tasks()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert has_tasks()
 
 
 def test_more_jobs_than_the_limit_of_open_files_allows_are_refused(

@@ -23,8 +23,10 @@ def test_a_call_is_repeated_until_a_fault_of_the_machine_has_ended(number: str) 
     assert is_of_the_machine(zmq.ZMQError(getattr(errno, number)))
 
 
-def test_lack_of_memory_is_a_fault_of_the_machine_and_a_bug_is_not() -> None:
+def test_lack_of_memory_or_threads_is_a_fault_of_the_machine_and_a_bug_is_not() -> None:
     assert is_of_the_machine(MemoryError())
+    assert is_of_the_machine(RuntimeError("can't start new thread"))
+    assert not is_of_the_machine(RuntimeError("dictionary changed size during iteration"))
     assert not is_of_the_machine(KeyError("x"))
     assert not is_of_the_machine(OSError(errno.ENAMETOOLONG, "File name too long"))
 

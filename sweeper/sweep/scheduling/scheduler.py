@@ -602,7 +602,8 @@ def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progre
         step=running.points.step,
         metrics=dict(running.points.metrics),
         elapsed_s=running.control.own_s,
-        memory_bytes=None if pid is None else memory_of(pid),
+        # No table shows the memory of frozen trials, of which there may be hundreds.
+        memory_bytes=None if pid is None or running.control.is_frozen else memory_of(pid),
         host=running.points.host,
         waits_for=running.control.waits_for,
         is_frozen=running.control.is_frozen,
