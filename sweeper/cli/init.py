@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,10 +31,11 @@ def _drafted_from_a_run(notebook: ResearchNotebook, options: argparse.Namespace)
     The executed notebook is not kept.
     """
     from ..drafting.observed_run import observe
+    from ..execution.runtime import temporary_folder
     from ..sweep import Sweep
 
     print(f"running {notebook.display_name} once as it is", file=sys.stderr)
-    with handled(end_command), tempfile.TemporaryDirectory(prefix="init-") as folder:
+    with handled(end_command), temporary_folder("init") as folder:
         output = f"{folder}/{{run_id}}.ipynb"
         sweep_of = partial(Sweep.from_settings, output=output, kernel=options.kernel)
         return observe(notebook, sweep_of).drafted(notebook)

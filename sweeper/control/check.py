@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from typing import Any
 
 from ..errors import NotebookError
 from ..execution.local import LocalExecutor
+from ..execution.runtime import temporary_folder
 from ..kernels import interpreter_of
 from ..machine.capacity import available_bytes, memory_of, usable_cores
 from ..notebooks.compare import Execution, compare
@@ -129,8 +129,8 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
         return
     if plan.workload.data is not None:
         plan.workload.data.bring(on_run, lambda: False)
-    with tempfile.TemporaryDirectory(prefix="check-") as folder:
-        measured = _run_all(plan, Path(folder), on_run)
+    with temporary_folder("check") as folder:
+        measured = _run_all(plan, folder, on_run)
     takes_seed = _takes_seed(plan.notebook, plan.settings)
     yield from _of_runs(measured, plan.settings, takes_seed=takes_seed)
     yield from _overwritten(measured, plan.notebook)

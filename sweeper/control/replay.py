@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import Any
 
 from ..errors import KernelError, NotebookError, OutputError, SettingsError, StudyError
 from ..execution.local import LocalExecutor
+from ..execution.runtime import temporary_folder
 from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..notebook_api.messages import encode_float
@@ -188,10 +188,10 @@ def replay(
             on_verdict(verdict)
         return True
 
-    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+    with temporary_folder("replay") as folder:
         runs = [
             (workload, alike, LocalExecutor.on_this_machine(workload, jobs))
-            for workload, alike in _workloads(existing, targets, Path(folder), here=here)
+            for workload, alike in _workloads(existing, targets, folder, here=here)
         ]
         on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
         if on_gpu and not here and not all(executor.places.gpus for *_, executor in runs):

@@ -25,13 +25,30 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
     """
     clear_up(study_folder)
     token = mark_of(study_folder) + secrets.token_hex(4)
-    folder = _place() / f"sweep-{token}"
-    # Start the guard before the folder exists, so that it removes the folder whenever the sweep is
-    # killed.
+    with _guarded(token, _place() / f"sweep-{token}") as folder:
+        yield token, folder
+
+
+@contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """Yield a private folder in TMPDIR. It does not outlive this process, even if killed.
+
+    Args:
+        purpose: First part of the folder's name.
+    """
+    name = f"{purpose}-{secrets.token_hex(8)}"
+    with _guarded(name, Path(tempfile.gettempdir(), name)) as folder:
+        yield folder
+
+
+@contextmanager
+def _guarded(token: str, folder: Path) -> Iterator[Path]:
+    # Start the guard before the folder exists, so that it removes the folder whenever this process
+    # is killed.
     guard = Guard(token=token, folder=folder)
     try:
         make_private_folder(folder)
-        yield token, folder
+        yield folder
     finally:
         guard.close()
 

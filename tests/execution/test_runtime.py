@@ -15,7 +15,7 @@ import pytest
 from studies import until
 
 from sweeper.execution import proving
-from sweeper.execution.runtime import clear_up, guarded
+from sweeper.execution.runtime import clear_up, guarded, temporary_folder
 from sweeper.guard import MARK_VARIABLE, mark_of, marked_processes
 from sweeper.testing import trial_spec
 from sweeper.trials import RunningTrial, TrialSpec
@@ -90,6 +90,27 @@ def test_a_kill_while_the_private_folder_is_made_leaves_no_folder(
     died = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
     assert died.returncode == -9
     until(lambda: not folders(tmp_path))
+
+
+@pytest.mark.slow  # the test starts processes
+def test_a_temporary_folder_is_gone_when_its_process_has_ended_or_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder("replay") as folder:
+        (folder / "checkpoint").touch()
+        assert [*tmp_path.glob("replay-*")] == [folder]
+    assert not folder.exists()
+    code = (
+        "import os; from sweeper.execution.runtime import temporary_folder\n"
+        "with temporary_folder('replay') as folder:\n"
+        "    (folder / 'checkpoint').touch()\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    died = subprocess.run([sys.executable, "-c", code], env=env, check=False)
+    assert died.returncode == -9
+    until(lambda: not [*tmp_path.iterdir()])
 
 
 def test_the_next_command_of_the_study_removes_what_a_guard_could_not_remove(
