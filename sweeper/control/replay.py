@@ -19,13 +19,15 @@ from ..errors import KernelError, NotebookError, OutputError, SettingsError, Stu
 from ..execution.local import LocalExecutor
 from ..execution.runtime import temporary_folder
 from ..execution.workload import Workload
-from ..kernels import check_kernel
+from ..kernels import Proof, check_kernel, choose_kernel
 from ..notebook_api.messages import encode_float
 from ..notebooks.compare import Differences, Execution, compare
+from ..notebooks.fingerprint import SECTIONS
 from ..notebooks.metadata import BLANK, TrialMetadata, as_json, read_metadata
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
-from ..study_folder.snapshots import read_snapshot
+from ..settings.yaml_reader import read_yaml
+from ..study_folder.snapshots import CodeSnapshot, read_snapshot
 from ..sync.archive import Dataset
 from ..trials import (
     InputFile,
@@ -42,10 +44,14 @@ from .side_trials import SideTrials
 
 _log = logging.getLogger(__name__)
 
-#: A trial whose original kernel is not installed runs in this kernel, if the user allows it with
-#: `--here`.
+#: If the original kernel is missing and the user says `--here`, a trial runs in the kernel that a
+#: sweep would choose for a notebook that names this one.
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine all the same, and shows the difference as a number"
+_HERE_IN = (
+    "or activate the environment that has the notebook's packages: --here replays the trial in it, "
+    "and shows the difference as a number"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +199,8 @@ def replay(
             (workload, alike, LocalExecutor.on_this_machine(workload, jobs))
             for workload, alike in _workloads(existing, targets, folder, here=here)
         ]
-        on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
+        uses = {target.record.run_id: target.record.gpu for target in targets}
+        on_gpu = [run_id for run_id, use in uses.items() if use is not None and use.is_likely]
         if on_gpu and not here and not all(executor.places.gpus for *_, executor in runs):
             raise StudyError(f"trial {on_gpu[0]} used a GPU, and none is used here; {_HERE}")
         for workload, alike, executor in runs:
@@ -332,10 +339,8 @@ def _workloads(
             f"{cwd}: the notebook's folder does not exist, and trials read their data and modules "
             "there; put it back"
         )
-    settings = _settings_for(existing, here=here)
-    kernel = _kernel_for(existing, here=here)
-    facts = existing.study.facts
-    on_seeds = facts.confirms is not None or (facts.repeats or {}).get("by") == "seeds"
+    kernel = _kernel_for(existing, cwd, here=here)
+    confirms = existing.study.facts.confirms is not None
     groups: dict[tuple[object, ...], list[ReplayTarget]] = {}
     for target in targets:
         trial = target.metadata
@@ -344,15 +349,19 @@ def _workloads(
         metadata = alike[0].metadata
         paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
         paths.folder.mkdir(parents=True)
+        snapshot = read_snapshot(existing.paths, metadata.snapshot)
+        settings = _settings_of(existing.settings, snapshot, here=here)
+        repeat = settings.repeat
         workload = Workload(
             notebook=ResearchNotebook(alike[0].record.notebook, is_executed=True),
             settings=settings,
             kernel_name=kernel,
             cwd=cwd,
             paths=paths,
-            snapshot=read_snapshot(existing.paths, metadata.snapshot),
+            snapshot=snapshot,
+            code_folder=cwd.resolve(),  # The project may have been moved since it was swept.
             data=_data(settings, cwd, metadata),
-            replaces_seeds=on_seeds,
+            replaces_seeds=confirms or (repeat is not None and not repeat.by_fold),
         )
         yield workload, alike
 
@@ -372,24 +381,43 @@ def _data(settings: Settings, cwd: Path, metadata: TrialMetadata) -> Dataset | N
     return data
 
 
-def _settings_for(existing: ExistingStudy, *, here: bool) -> Settings:
-    settings = existing.settings
-    resources = settings.resources
-    if here:  # This machine may have other GPUs than those that the settings name.
-        resources = resources.model_copy(update={"gpus": "auto", "gpus_per_trial": 1})
-    return settings.model_copy(update={"kernels": "cold", "resources": resources})
+def _settings_of(last: Settings, snapshot: CodeSnapshot, *, here: bool) -> Settings:
+    """Return the settings for trials that ran the code of a snapshot.
+
+    What decides results is as in the sweep of these trials. All else is as in the last sweep, which
+    knows best what the machine has.
+
+    Args:
+        last: Settings of the study's last sweep.
+        snapshot: Code of the trials, with the settings of their sweep.
+        here: Whether this machine may have other GPUs than those that the settings name.
+    """
+    own = Settings.from_mapping(read_yaml(snapshot.parameters))
+    decisive = {key: getattr(own, key) for key in (*SECTIONS, "repeat", "reports")}
+    resources: dict[str, Any] = {"cpus_per_trial": own.resources.cpus_per_trial}
+    if here:
+        resources |= {"gpus": "auto", "gpus_per_trial": 1}
+    return last.model_copy(
+        update={
+            **decisive,
+            "kernels": "cold",
+            "resources": last.resources.model_copy(update=resources),
+        }
+    )
 
 
-def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
+def _kernel_for(existing: ExistingStudy, cwd: Path, *, here: bool) -> str:
     name = existing.study.facts.kernel
     try:
-        check_kernel(name, asked_by=f"the study {existing.study.name!r}")
+        check_kernel(name, asked_by=f"the study {existing.study.name!r}", remedy="")
     except KernelError as error:
         if not here:
-            raise KernelError(f"{error}; {_HERE}") from error
-        check_kernel(_KERNEL_HERE, asked_by="--here")
-        _log.warning("the kernel %r is not installed; %r is used instead", name, _KERNEL_HERE)
-        return _KERNEL_HERE
+            raise KernelError(f"{error}; {_HERE_IN}") from error
+        chosen = choose_kernel(
+            None, named=_KERNEL_HERE, is_python=True, folder=cwd, notebook="--here"
+        )
+        _log.warning("the kernel %r is not installed; %r is used instead", name, chosen.name)
+        return chosen.name
     return name
 
 
@@ -439,6 +467,10 @@ def _judge(
         causes.append(
             "the trial was interrupted and run again: if it resumed from a checkpoint, the "
             "checkpoint may lack a part of the state, such as the optimizer's or a generator's"
+        )
+    if target.metadata.kernel == "warm" and target.metadata.proof != Proof.EQUAL:
+        causes.append(
+            "the trial ran in a forked kernel, and no test has shown that this changes no number"
         )
     return Verdict(
         target=target,

@@ -31,6 +31,7 @@ _FACTS = {
     "gpus": "the GPU",
     "gpu_driver": "the driver of the GPU",
     "platform": "the system",
+    "threads": "the number of CPU threads",
 }
 
 
@@ -77,7 +78,9 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
         environment: Environment in the form of `environment_of`.
     """
     known = {words: environment[name] for name, words in _FACTS.items() if name in environment}
-    facts = {words: ", ".join(it) if isinstance(it, list) else it for words, it in known.items()}
+    facts = {
+        words: ", ".join(it) if isinstance(it, list) else str(it) for words, it in known.items()
+    }
     if (python := environment.get("python")) is not None:
         facts |= {"Python": python["version"], **python["packages"]}
     return facts

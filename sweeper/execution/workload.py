@@ -32,8 +32,8 @@ class Workload:
         paths: Paths of the study.
         snapshot: Modules that kernels import instead of the files on disk. None if they import the
             files on disk.
-        code_folder: Folder of the snapshot's copy on a worker, without symbolic links. None on the
-            sweep's machine, where `snapshot.folder` is right.
+        code_folder: Folder of the notebook if it is not `snapshot.folder`, without symbolic links:
+            on a worker, or where the project was moved since. None for `snapshot.folder`.
         host: Name of the machine where the trials run. Empty if it is the sweep's machine.
         data: Data that the trials read. None if the parameters file names none.
         tracking: MLflow tracking URI with its password, for MLflow calls in the notebook itself.

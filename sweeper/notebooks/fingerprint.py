@@ -31,7 +31,7 @@ _FIXED_TAG = "sweeper.fixed."
 
 _DIGITS = 16
 #: The sections of the parameters file that are part of the fingerprint.
-_SECTIONS = ("space", "fixed", "scores", "objective", "inputs")
+SECTIONS = ("space", "fixed", "scores", "objective", "inputs")
 
 
 def fingerprint_of(
@@ -63,7 +63,7 @@ def fingerprint_of(
         "repeat": data.get("repeat"),
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": _portable(kernel_name, notebook.path.parent),
-        **{f"{key}.{name}": part for key in _SECTIONS for name, part in data[key].items()},
+        **{f"{key}.{name}": part for key in SECTIONS for name, part in data[key].items()},
     }
 
 

@@ -167,6 +167,11 @@ class GpuUse:
     peak_bytes: int | None = None
     busy_share: float | None = None
 
+    @property
+    def is_likely(self) -> bool:
+        """Whether the attempt has used its GPUs, or may have. A trial need not use them."""
+        return self.peak_bytes is None or self.peak_bytes > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:

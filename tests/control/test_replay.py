@@ -12,11 +12,13 @@ from typing import Any
 
 import nbformat
 import pytest
+from environments import environment
 from studies import assert_says, sweep_of
 
 from sweeper.cli import main
 from sweeper.control.lookup import ExistingStudy
 from sweeper.notebooks.metadata import read_metadata
+from sweeper.study.facts import StudyFacts
 from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, SweepResult
 
@@ -131,6 +133,76 @@ def test_a_replay_has_the_modules_and_the_fixed_values_that_the_trial_had(
         shapes.write_text(kept)
         notebook.write_text(as_swept)
     assert (code, found["verdict"]) == (0, "equal")
+
+
+def test_a_replay_in_a_copy_of_the_project_has_the_modules_that_the_trial_had(
+    swept: Swept, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(swept.folder, copy)
+    (copy / "shapes.py").write_text("1 / 0\n")
+    code, (found,), printed = replayed(capsys, copy / "out" / swept.trial("none").name)
+    assert (code, found["verdict"]) == (0, "equal"), printed
+
+
+def test_each_trial_is_replayed_with_the_settings_of_its_own_sweep(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    notebook = write_notebook(
+        tmp_path / "nb.ipynb",
+        "import os, random\nrandom.seed(42)",
+        "extra = 1.0\nval = float(os.environ['OMP_NUM_THREADS']) + random.random()",
+        parameters="x = 0.5",
+    )
+    sweep_of(notebook, "twice", study={"trials": 1}).run()
+    later: dict[str, Any] = {
+        "study": {"trials": 3},
+        "resources": {"cpus_per_trial": 2},
+        "scores": {"extra": {"variable": "extra"}},
+        "repeat": {"seeds": 2},
+        "kernels": "cold",
+    }
+    result = sweep_of(notebook, "twice", options={"allow_changes": True}, **later).run()
+    values = [record.scores["val"] for record in result.records]
+    assert len(values) == 3
+    assert values[0] < 2 < values[1]
+    assert [len(record.scores) for record in result.records] == [1, 2, 2]
+    code, found, printed = replayed(capsys, tmp_path / "out" / "twice", "--all")
+    assert (code, [it["verdict"] for it in found]) == (0, ["equal"] * 3), printed
+
+
+def test_a_forked_kernel_without_a_proof_is_a_possible_cause_of_differences(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = swept.trial("generator")
+    as_swept = notebook.read_text()
+    node = nbformat.reads(as_swept, as_version=4)
+    node.metadata["sweeper"] |= {"kernel": "warm", "proof": "none"}
+    nbformat.write(node, notebook)
+    try:
+        code, (found,), _ = replayed(capsys, notebook)
+    finally:
+        notebook.write_text(as_swept)
+    assert (code, found["verdict"]) == (1, "different")
+    assert "forked kernel" in found["causes"][-1]
+
+
+def test_without_its_kernel_a_trial_is_replayed_only_with_here_in_the_environment_of_a_sweep(
+    swept: Swept,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(StudyFacts, "kernel", property(lambda _: "gone"))
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
+    interpreter = environment(tmp_path / "active")
+    code, _, printed = replayed(capsys, swept.trial("none"))
+    assert code == 2
+    assert_says(printed, "'gone' is not installed", "activate the environment", "--here")
+    assert "--kernel" not in printed
+    code, (found,), printed = replayed(capsys, swept.trial("none"), "--here")
+    assert (code, found["verdict"]) == (0, "equal"), printed
+    assert f"{interpreter!r} is used instead" in printed
 
 
 def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(

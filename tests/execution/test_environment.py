@@ -87,6 +87,7 @@ def test_the_facts_of_an_environment_are_texts_by_readable_names() -> None:
     python = {"version": "3.11.7", "packages": {"numpy": "2.0"}}
     assert environment_facts({"gpus": ["A100", "H200"], "threads": 2, "python": python}) == {
         "the GPU": "A100, H200",
+        "the number of CPU threads": "2",
         "Python": "3.11.7",
         "numpy": "2.0",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from studies import trial_record
 
-from sweeper.trials import Progress, Reason, TrialRecord, TrialState
+from sweeper.trials import GpuUse, Progress, Reason, TrialRecord, TrialState
 from sweeper.trials.durations import seconds_left
 
 
@@ -61,6 +61,13 @@ def test_a_stopped_trial_is_final_only_when_it_was_stopped_by_hand(
     assert record.is_final is (
         singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
     )
+
+
+@pytest.mark.parametrize(("peak_bytes", "is_likely"), [(0, False), (10**9, True), (None, True)])
+def test_a_trial_may_have_used_its_gpu_unless_it_is_known_to_have_used_no_memory(
+    peak_bytes: int | None, is_likely: bool
+) -> None:
+    assert GpuUse(peak_bytes=peak_bytes).is_likely is is_likely
 
 
 def test_a_trial_shows_itself_in_one_line_and_in_jupyter_as_a_table_of_its_params() -> None:

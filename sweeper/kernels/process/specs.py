@@ -24,6 +24,10 @@ from .interpreters import (
 
 #: Names of kernelspecs that mean "the Python of this environment".
 _ANY_PYTHON = ("python3", "python")
+#: How the user of a sweep chooses another kernel, as the end of a message.
+_CHOOSE = (
+    ". Choose one of them with --kernel, or a Python environment by its folder: --kernel .venv"
+)
 
 
 class Kernelspecs(KernelSpecManager):
@@ -88,12 +92,13 @@ def choose_kernel(
     return KernelChoice(name=named)
 
 
-def check_kernel(name: str, *, asked_by: str) -> None:
+def check_kernel(name: str, *, asked_by: str, remedy: str = _CHOOSE) -> None:
     """Refuse a kernel that is not installed.
 
     Args:
         name: Name of the kernel, or path of its interpreter.
         asked_by: Option, file or environment that names the kernel. Messages begin with it.
+        remedy: End of the message about a kernel that is not installed: how to choose another one.
 
     Raises:
         KernelError: The kernel is not installed, or the interpreter lacks ipykernel. The message
@@ -107,8 +112,7 @@ def check_kernel(name: str, *, asked_by: str) -> None:
     except NoSuchKernel as error:
         listed = ", ".join(installed_kernels()) or "none; pip install ipykernel"
         raise KernelError(
-            f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}. Choose one "
-            "of them with --kernel, or a Python environment by its folder: --kernel .venv"
+            f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}{remedy}"
         ) from error
 
 
