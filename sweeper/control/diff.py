@@ -17,7 +17,7 @@ from ..notebooks.metadata import BLANK, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
 from ..notebooks.scores import scrape
 from ..settings import Settings
-from ..study_folder.snapshots import read_environment
+from ..study_folder.snapshots import read_environment, read_snapshot
 from ..trials import StudyPaths, value_text
 from .lookup import ExistingStudy
 
@@ -63,7 +63,11 @@ def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Exe
 def _execution_of(existing: ExistingStudy, run_id: str) -> Execution:
     record = existing.record(run_id)
     executed = read_execution(record.notebook, existing.paths, existing.settings)
-    data = (read_metadata(record.notebook) or BLANK).data
+    metadata = read_metadata(record.notebook) or BLANK
+    data, params = metadata.data, {**metadata.fixed, **record.params}
+    code: Mapping[str, str] = {}
+    with suppress(StudyError):  # The file with the code was removed.
+        code = read_snapshot(existing.paths, metadata.snapshot).versions
     facts = {
         "state": str(record.state),
         "seed": str(record.seed),
@@ -73,8 +77,9 @@ def _execution_of(existing: ExistingStudy, run_id: str) -> Execution:
     }
     return replace(
         executed,
-        params={name: value_text(value) for name, value in record.params.items()},
-        environment={name: fact for name, fact in facts.items() if fact} | {**executed.environment},
+        params={name: value_text(value) for name, value in params.items()},
+        environment={name: fact for name, fact in facts.items() if fact}
+        | {**code, **executed.environment},
     )
 
 

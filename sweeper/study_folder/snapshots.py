@@ -58,6 +58,16 @@ class CodeSnapshot:
         return _name_of({**asdict(self), "notebook": {**node, "cells": cells}})
 
     @property
+    def versions(self) -> dict[str, str]:
+        """Short hash of the source of all code cells, and of each file, by name for people."""
+        cells = json.loads(self.notebook).get("cells", [])
+        sources = ["".join(cell["source"]) for cell in cells if cell.get("cell_type") == "code"]
+        return {
+            "code cells": _name_of({"sources": sources}),
+            **{path: _name_of({"source": source}) for path, source in self.files.items()},
+        }
+
+    @property
     def notebook_path(self) -> str:
         """Absolute path of the research notebook."""
         return os.path.join(self.folder, self.notebook_name)

@@ -253,6 +253,10 @@ def test_params_scores_steps_and_outputs_that_differ_are_listed(folder: Path) ->
     ]
 
 
+def test_a_fixed_value_that_two_trials_had_differently_is_among_the_params(folder: Path) -> None:
+    assert between(folder, "0003", "0005").params["epochs"] == ("10", "30")
+
+
 def test_diff_prints_the_differences_and_a_json_object(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ from studies import mlflow_client, small_settings
 
 from sweeper import Sweep
 from sweeper.cli import main
+from sweeper.control.diff import diff_trials
+from sweeper.control.lookup import find_study
 from sweeper.execution.workload import Workload
 from sweeper.study_folder.snapshots import keep_environment
 from sweeper.testing import InlineExecutor, write_notebook
@@ -91,6 +93,15 @@ def test_a_trial_of_a_later_sweep_has_its_own_code_and_no_changed_file_is_replac
     assert main(command) == 2
     assert "differs from the trial's code; move it away" in capsys.readouterr().err
     assert module.read_text() == "V = 'edited by hand'\n"
+
+
+def test_a_diff_names_the_module_of_which_two_trials_had_other_versions(
+    project: tuple[Path, list[SweepResult]],
+) -> None:
+    study = find_study(str(project[0] / "out" / "kept"), storage=None)
+    assert "model.py" in diff_trials(study, "0000", "0002").environment
+    assert not {"code cells", "../lib/deep.py"} & {*diff_trials(study, "0000", "0002").environment}
+    assert "model.py" not in diff_trials(study, "0000", "0001").environment
 
 
 def test_a_trial_whose_notebook_is_missing_is_refused_with_a_remedy(

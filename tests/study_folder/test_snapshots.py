@@ -56,6 +56,20 @@ def test_equal_code_has_one_file_and_different_code_has_another(paths: StudyPath
     assert {file.name for file in paths.code.iterdir()} == {f"{name}.json" for name in names}
 
 
+def test_only_the_version_of_what_has_changed_in_a_snapshot_is_another_one() -> None:
+    versions = SNAPSHOT.versions
+    assert [*versions] == ["code cells", "model.py", "../lib/deep.py"]
+    words = {"cell_type": "markdown", "source": "words"}
+    code = {"cell_type": "code", "source": ["x = 1\n", "y = 2"]}
+    others = {
+        "code cells": replace(SNAPSHOT, notebook=json.dumps({"cells": [words, code]})),
+        "model.py": replace(SNAPSHOT, files={**SNAPSHOT.files, "model.py": "X = 2\n"}),
+    }
+    for name, other in others.items():
+        assert [key for key in versions if other.versions[key] != versions[key]] == [name]
+    assert replace(SNAPSHOT, parameters="space: {}", folder="/moved").versions == versions
+
+
 def test_a_missing_or_changed_file_is_reported_in_one_message(paths: StudyPaths) -> None:
     with pytest.raises(StudyError, match=r"code/0123\.json: there is no such file"):
         read_snapshot(paths, "0123")
