@@ -36,7 +36,8 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
         file: The executed notebook of the run.
 
     Returns:
-        The outcome of the trial. None if the trial differs from the run. Then the run is removed.
+        The outcome of the trial. None if the trial differs from the run, or would have points that
+        the run's file lacks. Then the run is removed.
     """
     if spec.number != 0:
         return None
@@ -59,10 +60,17 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
         return None
     for point in _points_of(metadata, reads_libraries=settings.reports == "auto"):
         executed.points.record(point)
-    printed = PrintedScores(settings.scores, executed.points.record)
+    found: list[Point] = []
+    printed = PrintedScores(settings.scores, found.append)
     for text in texts_of(run.node):
+        n_before = len(found)
         printed.read(text.stream, text.text)
         printed.end_cell()
+        if text.is_redrawn and len(found) > n_before:
+            # A trial gets the points of the overwritten states, too. The run's file lacks them.
+            return None
+    for point in found:
+        executed.points.record(point)
     wanted = variables_to_read(settings.scores, settings.objective)
     executed.note(
         variables={name: known[name] for name in wanted if name in known},

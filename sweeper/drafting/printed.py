@@ -49,11 +49,16 @@ _MOST_LABELS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """What one cell has printed to one stream."""
+    """What one cell has printed to one stream.
+
+    Attributes:
+        is_redrawn: Whether lines of it were overwritten, so that only their last state is left.
+    """
 
     cell: int
     stream: str
     text: str
+    is_redrawn: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

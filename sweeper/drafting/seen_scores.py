@@ -20,7 +20,7 @@ from ..notebooks.calls import last_name, last_names_called
 from ..notebooks.cell_code import parse_or_none
 from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.own_training import takes_steps
-from ..notebooks.reading import cell_tags, code_cells
+from ..notebooks.reading import REDRAWN, cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
 from .evaluations import UNKNOWN, Meaning, Printing, data_in, names_in, results_of
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
@@ -179,7 +179,12 @@ def seen_scores(
 def texts_of(node: Any) -> list[Text]:
     """Return what the cells of an executed notebook have printed."""
     return [
-        Text(cell=number, stream=output["name"], text=output["text"])
+        Text(
+            cell=number,
+            stream=output["name"],
+            text=output["text"],
+            is_redrawn=output["name"] in cell["metadata"].get(REDRAWN, ()),
+        )
         for number, cell in enumerate(own_cells(node), 1)
         for output in cell.get("outputs", ())
         if output["output_type"] == "stream"

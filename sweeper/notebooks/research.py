@@ -23,7 +23,7 @@ from .cell_code import parse, plain_python
 from .flows import Flows
 from .local_code import local_code, sources_of
 from .metadata import METADATA
-from .reading import cell_tags, code_cells, is_skipped, language_name, read_notebook
+from .reading import REDRAWN, cell_tags, code_cells, is_skipped, language_name, read_notebook
 from .replacing import Cell
 
 PARAMETERS_TAG = "parameters"
@@ -258,9 +258,8 @@ class ResearchNotebook:
             node.metadata.pop(key, None)
         for cell in node.cells:
             cell.metadata.setdefault("tags", [])  # papermill reads this key of every cell.
-            cell.metadata.pop("papermill", None)
-            cell.metadata.pop("execution", None)
-            cell.metadata.pop(RESEARCH_SOURCE, None)
+            for key in ("papermill", "execution", RESEARCH_SOURCE, REDRAWN):
+                cell.metadata.pop(key, None)
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
         spec = node.metadata.get("kernelspec", {})

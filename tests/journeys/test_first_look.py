@@ -121,6 +121,20 @@ def test_the_artifacts_and_values_of_the_observed_run_are_those_of_the_first_tri
     assert not [*Path("out/my").glob("*/observed*")]
 
 
+def test_all_trials_have_the_same_steps_of_a_score_in_a_line_that_is_redrawn() -> None:
+    write(
+        "def train(lr=0.1):\n    for step in range(3):\n"
+        "        print(f'\\rstep {step} loss = {(lr * 10) ** 2 + step:.4f}', end='')",
+        f"train()\n{COUNTED}",
+    )
+    trials = swept("--score", "loss:min")["trials"]
+    for trial in trials:
+        printed = read_notebook(Path(trial["notebook"])).metadata["sweeper"]["printed"]
+        assert printed["loss"]["steps"] == [0, 1, 2]
+    assert trials[0]["scores"]["loss"] == 3.0, "the notebook's own value"
+    assert runs() == 4, "the observed run lacks the first two steps"
+
+
 def test_no_trial_and_no_other_run_resumes_from_the_checkpoints_of_an_observed_run() -> None:
     write(COUNTED, *RESUMING)
     keeping = ("my.ipynb", "--score", "no_such_score")

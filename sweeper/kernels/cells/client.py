@@ -26,13 +26,13 @@ from ...notebook_api.messages import (
     STOP_VARIABLE,
     Point,
 )
-from ...notebooks.reading import cell_tags, is_skipped
+from ...notebooks.reading import REDRAWN, cell_tags, is_skipped
 from ...notebooks.scores import PrintedScores, displayed_point
 from ..forking.origins import RanCell, SharedRun
 from ..forking.zygote.messages import RECORDED
 from ..process.kernel import Kernel
 from .expressions import Answer, Question, prepare_forked, prepare_started
-from .outputs import joined, moved, notice, shorten_error, size
+from .outputs import joined, moved, notice, redrawn, shorten_error, size
 from .report_socket import ReportSocket
 from .request import (
     CellFailed,
@@ -322,6 +322,8 @@ class SweepClient(PapermillNotebookClient):
     def _join_outputs(self, cell: NotebookNode, cell_index: int) -> None:
         outputs = cell.outputs
         bytes_before = _bytes_of(outputs)
+        if streams := {*cell.metadata.get(REDRAWN, ()), *redrawn(outputs)}:
+            cell.metadata[REDRAWN] = sorted(streams)
         cell.outputs = joined(outputs)
         moved(self._display_id_map, cell_index, outputs, cell.outputs)
         self._output_bytes -= bytes_before - _bytes_of(cell.outputs)

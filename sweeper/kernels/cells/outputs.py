@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from ...errors import shortened
 #: Lone surrogate that marks where two pieces of a stream were joined. Printed text never contains
 #: this character, because no file can contain it.
 _BREAK = "\ud800"
+#: Matches text, carriage returns, and the text that overwrites it.
+_OVERWRITTEN = re.compile(r"[^\r\n]\r+[^\r\n]")
 #: Types of messages that become an output.
 _OUTPUTS = ("stream", "error", "display_data", "execute_result", "update_display_data")
 #: Parts of an output whose size depends on what a notebook prints.
@@ -56,6 +59,14 @@ def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
         first.text += "".join(piece.text for piece in others)
         kept.append(first)
     return kept
+
+
+def redrawn(outputs: Sequence[NotebookNode]) -> list[str]:
+    """Return the names of the streams that have lines which carriage returns have overwritten."""
+    pieces: dict[str, list[str]] = {}
+    for output in filter(_is_text, outputs):
+        pieces.setdefault(output.name, []).append(output.text)
+    return [name for name, texts in pieces.items() if _OVERWRITTEN.search("".join(texts))]
 
 
 def without_overwritten(pieces: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from nbclient.client import _RGX_CARRIAGERETURN
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
-from sweeper.kernels.cells.outputs import joined, moved, without_overwritten
+from sweeper.kernels.cells.outputs import joined, moved, redrawn, without_overwritten
 
 
 def text(name: str, content: str) -> NotebookNode:
@@ -81,6 +81,12 @@ def test_only_the_last_state_of_a_progress_bar_among_printed_lines_is_kept() -> 
         text("stderr", "\r100%\n"),
     ]
     assert seen(outputs) == ["o:one\ntwo\n", "e:100%\n"]
+
+
+def test_the_streams_whose_lines_were_overwritten_are_named() -> None:
+    bar = [text("stderr", "\r  0%"), text("stdout", "one\r\n"), text("stderr", "\r 50%\n")]
+    assert redrawn([*bar, figure("below")]) == ["stderr"]
+    assert redrawn([text("stdout", "\rone\n"), text("stdout", "two\r"), text("stdout", "\n")]) == []
 
 
 def test_a_progress_bar_above_a_figure_keeps_its_state_at_that_time() -> None:
