@@ -147,6 +147,12 @@ _OF_SWEEP = (
     _KERNEL,
     _flag("--cold", "start every kernel anew (kernels: cold of the parameters file)"),
 )
+_CLUSTER = _argument(
+    "--cluster",
+    "URL|local:N",
+    "run the trials on a Dask cluster: its scheduler, such as tls://host:8786, or N workers on "
+    "this machine (default: the section cluster of the parameters file)",
+)
 _STORAGE = _argument(
     "--storage", "URL", "Optuna's storage, where the study is not in a folder below this one"
 )
@@ -183,13 +189,7 @@ COMMANDS = {
             required=True,
         ),
         *_OF_SWEEP,
-        _argument(
-            "--cluster",
-            "URL|local:N",
-            "run the trials on a Dask cluster: its scheduler, such as tls://host:8786, "
-            "or N workers on this machine (default: the section cluster of the parameters "
-            "file)",
-        ),
+        _CLUSTER,
         _flag(
             "--yes",
             "with a notebook as the only argument: sweep without asking, if it is clear which "
@@ -328,6 +328,7 @@ COMMANDS = {
         "ablate out/digits -j 4",
         _ONE_STUDY,
         _JOBS,
+        _CLUSTER,
         _count("--seeds", "S", "number of fresh seeds (default: that of confirm, else 5)", least=2),
         _ALLOW_CHANGES,
         *_OF_STUDY,

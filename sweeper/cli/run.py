@@ -58,6 +58,7 @@ def ablate(options: argparse.Namespace) -> int:
         sweep = ablation(
             existing,
             seeds=options.seeds,
+            cluster=options.cluster,
             jobs=options.jobs,
             allow_changes=options.allow_changes,
             observer=console.observe,

@@ -198,7 +198,7 @@ def _client(settings: Cluster, cluster: Any | None, distributed: Any) -> Any:
     except Exception as error:
         raise SettingsError(
             f"the Dask scheduler {settings.place} cannot be reached: {root_cause(error)}; start "
-            "one with `dask scheduler`, and name the address that it prints"
+            "one with `dask scheduler`, and name the address that it prints: --cluster ADDRESS"
         ) from error
 
 

@@ -23,7 +23,13 @@ from .status import look
 _log = logging.getLogger(__name__)
 
 
-def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: Any) -> Sweep:
+def ablation(
+    existing: ExistingStudy,
+    *,
+    seeds: int | None = None,
+    cluster: str | None = None,
+    **options: Any,
+) -> Sweep:
     """Return the sweep of the study NAME-ablate, which measures the effect of each param.
 
     The sweep runs the best trial of a study on fresh seeds, and the same trial with one param at a
@@ -33,12 +39,14 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         existing: Study whose best trial is ablated.
         seeds: Number of fresh seeds. None for the seeds that `confirm` has used, or its default
             number.
+        cluster: Address of a Dask scheduler, or `local:N`. None for where the study was swept.
         **options: Further arguments of `Sweep.from_settings`.
 
     Raises:
         SweepError: The study cannot be ablated or swept. Nothing was started.
     """
-    settings, facts, found = existing.settings, existing.study.facts, look(existing)[0]
+    settings = existing.settings.with_overrides(cluster=cluster)
+    facts, found = existing.study.facts, look(existing)[0]
     confirmation = existing.study.confirmation
     if confirmation is not None and confirmation.repeats is None:
         raise StudyError(

@@ -195,6 +195,21 @@ def test_an_ablation_runs_the_code_of_the_search_on_seeds_that_the_search_has_no
     ablation(existing, executor=lambda _: InlineExecutor(noisy), allow_changes=True)
 
 
+def test_an_ablation_runs_on_the_cluster_that_the_command_names(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", parameters="lr_rate, kind = 1, 'a'")
+    settings: dict[str, Any] = {
+        "objective": {"val_acc": "maximize"},
+        "space": {"lr_rate": {"low": 0.001, "high": 0.1}, "kind": ["50%"]},
+        "cluster": "tls://10.0.0.5:8786",
+    }
+    sweep_of(notebook, "elsewhere", noisy, study={"trials": 2}, **settings).run()
+    existing = find_study(str(tmp_path / "out" / "elsewhere"), storage=None)
+    asked = {"executor": lambda _: InlineExecutor(noisy), "cluster": "local:2"}
+    cluster = ablation(existing, **asked).plan.workload.settings.cluster
+    assert cluster is not None
+    assert cluster.local_workers == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
