@@ -168,7 +168,7 @@ class TrialScheduler:
             lock=self._deciding,
         )
         may_be_worthless = plan.confirming is None and not plan.allow_changes
-        self._worthless_rule = WorthlessRule() if may_be_worthless else None
+        self._worthless_rule = WorthlessRule(log.code) if may_be_worthless else None
         self._given: dict[int, tuple[TrialSpec, RunningTrial]] = {}
         self._has_begun_all = False
         self._last_end_s = time.monotonic()

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ...notebooks.compare import Execution, compare
-from ...notebooks.metadata import BLANK, metadata_of
+from ...notebooks.metadata import BLANK, metadata_of, read_metadata
 from ...notebooks.reading import read_notebook
 from ...notebooks.scores import series_of
 from ...trials import TrialRecord, TrialState
@@ -65,12 +65,25 @@ class Worthless:
 class WorthlessRule:
     """Compares the first three completed trials of a search that have different params, once.
 
+    Trials that ran other code, such as that of the notebook before a correction, do not count.
+
     Args:
+        code: Version of the code that the sweep's trials run.
+        code_of: Returns the version of the code that a trial ran, empty if it is not known.
+            Default: from its executed notebook.
         read: Reads the scores, series and outputs of a trial. Default: from its executed notebook.
     """
 
-    def __init__(self, read: Callable[[TrialRecord], Execution] | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        *,
+        code_of: Callable[[TrialRecord], str] | None = None,
+        read: Callable[[TrialRecord], Execution] | None = None,
+    ) -> None:
+        self._code, self._code_of = code, code_of or _code_of
         self._read = read or _execution_of
+        self._has_other_code: dict[int, bool] = {}
         self._lock = threading.Lock()
         self._is_decided = False
 
@@ -89,7 +102,7 @@ class WorthlessRule:
         with self._lock:
             if self._is_decided:
                 return None
-            compared = _with_different_params(records)
+            compared = self._with_different_params(records)
             scores = {repr(sorted(record.scores.items())) for record in compared}
             self._is_decided = len(scores) > 1 or len(compared) == _MOST_COMPARED
             if len(scores) > 1 or len(compared) < _MOST_COMPARED:
@@ -100,13 +113,19 @@ class WorthlessRule:
             return Tied(run_ids=run_ids)
         return Worthless(run_ids=run_ids, names=_changed_names(compared))
 
+    def _with_different_params(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
+        found: dict[str, TrialRecord] = {}
+        for record in sorted(records, key=lambda record: record.number):
+            if len(found) == _MOST_COMPARED:
+                break
+            if record.state is TrialState.COMPLETED and not self._ran_other_code(record):
+                found.setdefault(repr(sorted(record.params.items())), record)
+        return list(found.values())
 
-def _with_different_params(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    found: dict[str, TrialRecord] = {}
-    for record in sorted(records, key=lambda record: record.number):
-        if record.state is TrialState.COMPLETED and len(found) < _MOST_COMPARED:
-            found.setdefault(repr(sorted(record.params.items())), record)
-    return list(found.values())
+    def _ran_other_code(self, record: TrialRecord) -> bool:
+        if record.number not in self._has_other_code:
+            self._has_other_code[record.number] = self._code_of(record) not in ("", self._code)
+        return self._has_other_code[record.number]
 
 
 def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
@@ -125,6 +144,10 @@ def is_coarse(value: float) -> bool:
 def _are_equal(executions: Sequence[Execution]) -> bool:
     all_differences = [compare(first, second) for first, second in pairwise(executions)]
     return all(found.has_equal_numbers and not found.outputs for found in all_differences)
+
+
+def _code_of(record: TrialRecord) -> str:
+    return (read_metadata(record.notebook) or BLANK).code
 
 
 def _execution_of(record: TrialRecord) -> Execution:

@@ -44,7 +44,7 @@ def rule(*outputs: str) -> WorthlessRule:
         }
         return Execution(cells=[cell], scores=record.scores, series={})
 
-    return WorthlessRule(read)
+    return WorthlessRule("new", code_of=lambda _: "", read=read)
 
 
 def test_three_trials_with_equal_results_and_different_params_end_the_sweep() -> None:
@@ -87,3 +87,18 @@ def test_the_first_trials_are_compared_only_once() -> None:
     trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(4)]
     assert isinstance(tied.judge(trials[:3]), Tied)
     assert tied.judge(trials) is None
+
+
+def test_trials_of_the_code_before_a_correction_do_not_end_the_sweep() -> None:
+    def code_of(record: TrialRecord) -> str:
+        return "old" if record.number < 3 else "new"
+
+    def judged(*scores: float) -> Tied | Worthless | None:
+        old = [trial(n, {"lr": n / 10}, LOSS) for n in range(3)]
+        new = [trial(n, {"lr": n / 10}, score) for n, score in enumerate(scores, start=3)]
+        return WorthlessRule("new", code_of=code_of, read=rule()._read).judge([*old, *new])
+
+    assert judged(LOSS, 0.51312, 0.50002) is None
+    found = judged(LOSS, LOSS, LOSS)
+    assert isinstance(found, Worthless)
+    assert found.run_ids == ["0003", "0004", "0005"]
