@@ -19,6 +19,7 @@ from ..settings import Settings
 from ..trials import value_text
 from .local_code import local_code, text_of
 from .metadata import TrialMetadata, as_json
+from .reading import cell_tags, code_cells
 from .research import ResearchNotebook
 
 #: JSON data: hashes of the cells and of the local modules, and the keys of the parameters file that
@@ -30,6 +31,8 @@ CODE_TAG = "sweeper.code"
 _FIXED_TAG = "sweeper.fixed."
 
 _DIGITS = 16
+#: Tag of a cell whose exceptions do not end a trial.
+_RAISES = "raises-exception"
 #: The sections of the parameters file that are part of the fingerprint.
 SECTIONS = ("space", "fixed", "scores", "objective", "inputs")
 
@@ -54,7 +57,10 @@ def fingerprint_of(
     data = as_json(settings.model_dump(exclude_none=True))
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
     return {
-        "cells": [_digest(source) for source in notebook.code],
+        "cells": [
+            _digest(source if _RAISES not in cell_tags(cell) else f"# {_RAISES}\n{source}")
+            for cell, source in zip(code_cells(notebook.node), notebook.code, strict=True)
+        ],
         "files": {
             os.path.relpath(path, notebook.path.parent): _digest(text_of(code[path]))
             for path in sorted(code)

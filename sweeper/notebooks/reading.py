@@ -22,6 +22,8 @@ SKIP_TAG = "skip"
 #: Key in the metadata of an executed cell. It names the streams of which lines were overwritten, so
 #: that the file has only their last state.
 REDRAWN = "redrawn"
+#: nbclient, which runs the cells, skips a cell with this tag, too.
+_SKIP_TAGS = {SKIP_TAG, "skip-execution"}
 #: Largest notebook that can be swept (chosen, not measured): bytes of the file with outputs, number
 #: of code cells, bytes of all code, and lines of one cell. The checks of such a notebook take about
 #: ten seconds.
@@ -173,8 +175,8 @@ def code_cells(node: NotebookNode) -> list[Any]:
 
 
 def is_skipped(cell: Any) -> bool:
-    """Return whether trials skip a cell because it is tagged `skip`."""
-    return SKIP_TAG in cell_tags(cell)
+    """Return whether trials skip a cell because it is tagged `skip` or `skip-execution`."""
+    return not _SKIP_TAGS.isdisjoint(cell_tags(cell))
 
 
 def cell_tags(cell: Any) -> list[str]:

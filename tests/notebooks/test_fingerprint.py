@@ -101,6 +101,21 @@ def test_none_in_a_fixed_mapping_is_part_of_the_fingerprint(make: Make) -> None:
     assert version(with_none) != version(without)
 
 
+@pytest.mark.parametrize("tag", ["skip", "skip-execution", "raises-exception"])
+def test_a_tag_that_changes_what_a_cell_does_is_part_of_the_fingerprint(
+    tmp_path: Path, tag: str
+) -> None:
+    file = write_notebook(tmp_path / "nb.ipynb", "x = 1.0", "print(x)")
+
+    def made() -> Fingerprint:
+        return fingerprint_of(ResearchNotebook(file), small_settings("s"), kernel_name="python3")
+
+    before, node = made(), nbformat.read(file, as_version=4)
+    node.cells[-1].metadata["tags"] = [tag]
+    nbformat.write(node, file)
+    assert changes(before, made()) == ["code cell 3 changed"]
+
+
 @pytest.mark.parametrize(
     ("kernel", "expected"),
     [

@@ -49,11 +49,9 @@ class SharedCells:
         for index, cell in enumerate(node.cells[: tagged[-1] + 1]):
             if cell.cell_type != "code":
                 continue
-            tags = cell_tags(cell)
-            if "injected-parameters" not in tags:
+            if "injected-parameters" not in cell_tags(cell):
                 number += 1
-            is_run = not is_skipped(cell) and "skip-execution" not in tags
-            if cell.source.strip() and is_run:
+            if cell.source.strip() and not is_skipped(cell):
                 sources[index] = cell.source
                 numbers[index] = number
         if not sources:
