@@ -436,7 +436,10 @@ class Settings(SettingsModel):
             )
         data = self._plain
         data["study"] = {**data.get("study", {}), **_given(name=study, trials=trials)}
-        data.update(_given(kernels="cold" if cold else None, cluster=cluster))
+        data.update(_given(kernels="cold" if cold else None))
+        if cluster is not None:  # The keys of `class` belong to the cluster of the file.
+            kept = {"wait", "insecure"} & data.get("cluster", {}).keys()
+            data["cluster"] = {"url": cluster, **{key: data["cluster"][key] for key in kept}}
         if confirm is not None or seeds is not None:
             before = {} if self.confirm is None else self.confirm.model_dump()
             data["confirm"] = {**before, **_given(best=confirm, seeds=seeds)}

@@ -278,3 +278,22 @@ def test_a_value_that_is_too_long_on_the_command_line_is_refused_in_one_line(tex
     with pytest.raises(SettingsError) as refused:
         read_value(text)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("stated", "kept"),
+    [
+        ({"url": "tls://a:8786", "wait": "2h", "insecure": True}, (7200.0, True)),
+        ({"class": "dask_jobqueue.SLURMCluster", "max": 8, "wait": 60}, (60.0, False)),
+        (None, (600.0, False)),
+    ],
+)
+def test_another_address_of_a_cluster_keeps_how_the_file_uses_a_cluster(
+    stated: dict[str, Any] | None, kept: tuple[float, bool]
+) -> None:
+    cluster = {} if stated is None else {"cluster": stated}
+    settings = Settings.from_mapping({**MADE_IN_SHORT, **cluster})
+    changed = settings.with_overrides(cluster="tls://b:8786").cluster
+    assert changed is not None
+    assert (changed.url, changed.wait, changed.insecure) == ("tls://b:8786", *kept)
+    assert changed.class_ is None
