@@ -22,7 +22,7 @@ def check(arguments: argparse.Namespace) -> int:
         settings = settings.model_copy(update={"cluster": None})
     findings = []
     with handled(end_command):
-        plan = options.sweep(settings, options.input, allow_changes=True).plan
+        plan = options.sweep(settings, options.input).plan
         for finding in run_checks(plan, dry_run=arguments.dry_run, on_run=console.progress):
             console.line(finding.line())
             findings.append(asdict(finding))

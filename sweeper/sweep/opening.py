@@ -22,14 +22,7 @@ from ..trials import display_path
 from .inputs.learning import learn
 from .inputs.resolving import keep_inputs, with_inputs
 from .planning.plan import SweepPlan
-from .resume_checks import (
-    is_worth_nothing,
-    refuse_another_search,
-    refuse_changes,
-    refuse_files_in_the_way,
-    refuse_lost_database,
-    refuse_older_copy,
-)
+from .resume_checks import check_resumed, is_worth_nothing, refuse_lost_database
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +91,7 @@ def opened(
         elif study.facts.replaced_trials and not study.facts.made_of:
             plan = with_inputs(plan)  # It begins anew, with the newest files and data.
         folder.is_needed = is_restored
-        _check_resumed(plan, study)
+        check_resumed(plan, study, is_restored=is_restored)
         if plan.confirming is not None:
             study.confirm(plan.confirming, plan.fingerprint)
         study.queue_new(plan.settings)
@@ -139,23 +132,6 @@ def _begins_anew(plan: SweepPlan, study: Study) -> bool:
         shutil.rmtree(paths.saved(record.run_id), ignore_errors=True)
     paths.notes.unlink(missing_ok=True)
     return True
-
-
-def _check_resumed(plan: SweepPlan, study: Study) -> None:
-    """Refuse a study that must not be resumed with this notebook, these settings or these files.
-
-    Raises:
-        StudyError: The trials were made of other code or settings, or belong to another search, or
-            the storage is an old copy.
-        OutputError: The executed notebook of another study would be overwritten.
-    """
-    if plan.confirming is not None:
-        refuse_another_search(study, plan)
-    if not plan.allow_changes:
-        sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
-        refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)
-    refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
-    refuse_older_copy(study, plan.paths, plan.storage_url)
 
 
 def _note_places(plan: SweepPlan, study: Study) -> None:

@@ -1,17 +1,189 @@
-"""Refuse to resume a study with other code or settings, or if its files would be lost."""
+"""Refuse to resume a study with other code, settings or places, or if its files would be lost."""
 
 from __future__ import annotations
 
+import logging
+import os
+import shlex
+from pathlib import Path
+
 from ..errors import OutputError, StudyError
-from ..notebooks.fingerprint import Fingerprint, changes, without_made_files
+from ..notebooks.fingerprint import Fingerprint, changes, version, without_made_files
 from ..notebooks.metadata import read_metadata
-from ..settings.addresses import Address
+from ..settings.addresses import Address, study_words
 from ..study.access import LostFileError
 from ..study.endings import unknown_end
 from ..study.files import why_lost
 from ..study.study import Study
-from ..trials import StudyPaths, TrialState, display_path
+from ..trials import StudyPaths, TrialState, display_path, run_id_of
+from .inputs.resolving import stored_study
 from .planning.plan import SweepPlan
+
+_log = logging.getLogger(__name__)
+
+
+def check_resumed(plan: SweepPlan, study: Study, *, is_restored: bool) -> None:
+    """Compare a study with the plan of its next sweep, before the sweep writes anything.
+
+    Args:
+        plan: Plan of the sweep.
+        study: The study that the sweep would resume.
+        is_restored: Whether the study was restored from its remote copy. Its notebook was then on
+            another machine, or in another copy of the project.
+
+    Raises:
+        StudyError: The trials have other outputs, another MLflow store, or another notebook's
+            folder. They were made of other code or settings, or belong to another search. Or the
+            storage is an old copy.
+        OutputError: The executed notebook of another study would be overwritten.
+    """
+    refuse_other_outputs(study, plan.paths)
+    if plan.tracks_by_default:
+        refuse_leaving_the_store(study, plan.paths)
+    if plan.confirming is not None:
+        refuse_another_search(study, plan)
+    if plan.allow_changes:
+        _log_changes(study, plan)
+    else:
+        if not is_restored:
+            refuse_another_folder(study, plan.notebook.path, plan.paths)
+        sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
+        refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)
+    refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
+    refuse_older_copy(study, plan.paths, plan.storage_url)
+
+
+def refuse_other_outputs(study: Study, paths: StudyPaths) -> None:
+    """Refuse outputs at other paths than those of the study's trials.
+
+    Otherwise, no command would find the notebooks and checkpoints of these trials.
+
+    Args:
+        study: The study to resume.
+        paths: Paths of the sweep.
+
+    Raises:
+        StudyError: The paths differ, however they are written.
+    """
+    template = study.facts.template
+    if not template or not study.records():
+        return
+    before, first = StudyPaths.parse(template, study=study.name), run_id_of(0)
+    if not (
+        _are_same(before.folder, paths.folder)
+        and _are_same(before.notebook(first), paths.notebook(first))
+    ):
+        raise StudyError(
+            f"-o {paths.displayed_template}: the study {study.name!r} has its trials in "
+            f"{before.displayed_template}; give the -o with which it began, or begin another "
+            f"study with {paths.options_of_another}"
+        )
+
+
+def _are_same(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same place, which may not exist."""
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
+def refuse_leaving_the_store(study: Study, paths: StudyPaths) -> None:
+    """Refuse the default MLflow store if the study's runs are in another one.
+
+    A store in a file that is not here was left behind on another machine.
+
+    Args:
+        study: The study to resume.
+        paths: Paths of the sweep.
+
+    Raises:
+        StudyError: The runs are in another store.
+    """
+    known = study.facts.tracking_uri
+    file = Address.of(known).file
+    if file is not None:
+        is_elsewhere = os.path.exists(file) and not _are_same(file, paths.tracking)
+    else:
+        is_elsewhere = bool(known)
+    if is_elsewhere and study.records():
+        raise StudyError(
+            f"the study {study.name!r} logs its runs to {known}, and neither --tracking-uri nor "
+            "MLFLOW_TRACKING_URI is set; give that address, or give --tracking-uri "
+            f"{Address.of_file(paths.tracking)} to log all its runs there"
+        )
+
+
+def refuse_another_folder(study: Study, notebook: Path, paths: StudyPaths) -> None:
+    """Refuse a notebook in another folder than the one of the study's trials.
+
+    The other folder may have other data. If the earlier notebook no longer exists, it was moved.
+
+    Args:
+        study: The study to resume.
+        notebook: The research notebook of the sweep.
+        paths: Paths of the sweep, for the message.
+
+    Raises:
+        StudyError: The earlier notebook still exists, and is in another folder.
+    """
+    before = Path(study.facts.notebook)
+    if not study.facts.notebook or not study.records() or not os.path.exists(before):
+        return
+    if not before.parent.samefile(notebook.parent):
+        raise StudyError(
+            f"the study {study.name!r} ran its trials in the folder of {display_path(before)}, "
+            f"and this is {display_path(notebook)}, which may read other files; begin another "
+            f"study with {paths.options_of_another}, or add --allow-changes to continue this one"
+        )
+
+
+def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
+    """Refuse to run a notebook for a proposal if the study has trials already.
+
+    The sweep would be refused after the run, because it would be of other code or settings. A study
+    whose trials have all failed begins anew.
+
+    Args:
+        plan: Plan of the run. Its paths are those of the study.
+        parameters: Parameters file that the proposal would write.
+
+    Raises:
+        StudyError: The study has trials, or its storage cannot be opened.
+    """
+    study = stored_study(plan)
+    records = [] if study is None else study.records()
+    if any(record.state is not TrialState.FAILED for record in records):
+        name, words = plan.paths.study, study_words(plan.paths.study, plan.storage_url)
+        raise StudyError(
+            f"the study {name!r} has {len(records)} trial(s) already, and there is no "
+            f"{parameters}; put the file back (`notebook_hpo.py export {shlex.join(words)} --code "
+            f"{records[0].run_id}` writes the one of a trial), or begin another study with "
+            f"{plan.paths.options_of_another}"
+        )
+
+
+def _changes_since(study: Study, made_of: Fingerprint) -> list[str]:
+    """Return in words what has changed since the study's trials. Empty if nothing has.
+
+    If the last sweep has begun no trial with its own changes, the sweep before it counts.
+
+    Args:
+        study: The study to resume.
+        made_of: Fingerprint of new trials.
+    """
+    before, records = study.facts.made_of, study.records()
+    now = without_made_files(before, made_of)
+    found = changes(before, now) if before and records else []
+    if found:
+        metadata = [read_metadata(record.notebook) for record in records]
+        ran = [known.code for known in metadata if known is not None]
+        if ran and ran[-1] == version(made_of) and version(before) not in ran:
+            return []
+    return found
+
+
+def _log_changes(study: Study, plan: SweepPlan) -> None:
+    lines = _changes_since(study, plan.fingerprint)
+    if lines:
+        _log.warning("the study %r continues with changes: %s", study.name, "; ".join(lines))
 
 
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
@@ -28,13 +200,11 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
     Raises:
         StudyError: The fingerprints differ. The message lists the changes.
     """
-    before = study.facts.made_of
-    n_trials = len(study.records())
-    lines = changes(before, without_made_files(before, made_of)) if before and n_trials else []
+    lines = _changes_since(study, made_of)
     if lines:
         raise StudyError(
-            f"the study {study.name!r} ran its {n_trials} trial(s) with other code or settings "
-            f"than those of {sources}:\n"
+            f"the study {study.name!r} ran its {len(study.records())} trial(s) with other code or "
+            f"settings than those of {sources}:\n"
             + "".join(f"  {line}\n" for line in lines)
             + f"undo the change, begin another study with {paths.options_of_another}, or add "
             "--allow-changes to continue this one: the MLflow tag sweeper.code tells new trials "
@@ -77,10 +247,9 @@ def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
         study: The study to resume.
         made_of: Fingerprint of new trials.
     """
-    records, before = study.records(), study.facts.made_of
     return (
-        bool(records and before and changes(before, made_of))
-        and all(record.state is TrialState.FAILED for record in records)
+        all(record.state is TrialState.FAILED for record in study.records())
+        and bool(_changes_since(study, made_of))
         and study.facts.confirms is None
         and not study.has_trial_by_hand
     )

@@ -187,6 +187,7 @@ class Sweep:
             samplers=samplers,
             storage_url=storage_url,
             tracking=tracking,
+            tracks_by_default=not uri,
             began_s=began_s,
             timeout_s=timeout_s,
             fingerprint=fingerprint_of(research, settings, kernel_name=chosen.name, code=code),

@@ -215,7 +215,8 @@ class Dataset:
         raise DataError(
             f"data.path: {problem}, and the trials use version {self.version} of {self.url}. "
             "Nothing was changed. Move the folder away to fetch that version, or push the folder "
-            "as a new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS"
+            "as a new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS; a study that "
+            "has begun uses it only if data.version names it"
         )
 
     def _warn_of_others(self, place: Path, record: _Record) -> None:

@@ -83,7 +83,7 @@ def restore(
     try:
         _restore_files(store, manifest, contents, places, strange=strange, is_stopped=is_stopped)
         if study is not None:
-            _move_study(study, contents)
+            _move_study(study, contents, has_store=TRACKING in places)
         write_atomically(contents.paths.copied, mark.text)
         if study is not None:
             replace_database(study, places[STUDY])
@@ -165,15 +165,20 @@ def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
     return True
 
 
-def _move_study(study: Path, contents: Contents) -> None:
+def _move_study(study: Path, contents: Contents, *, has_store: bool) -> None:
     """Change the paths in a restored study's database to those of this machine.
+
+    Args:
+        study: The restored database.
+        contents: Paths of the files on this machine.
+        has_store: Whether the copy has MLflow's store. Else the study may log to a server.
 
     Raises:
         SyncError: The study's database is damaged.
     """
     paths = contents.paths
     changes = {"template": paths.template}
-    if contents.tracking is not None:
+    if contents.tracking is not None and has_store:
         changes["tracking_uri"] = str(Address.of_file(contents.tracking))
     try:
         move_records(study, paths, **changes)

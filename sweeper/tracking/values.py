@@ -34,10 +34,13 @@ _MAX_STEP = 2**63 - 1
 def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
     """Return the swept params as text, with `n/a` for params outside of the trial's branch.
 
+    A trial of an earlier sweep can have params that have left the space since.
+
     A param `lr` on a logarithmic scale is followed by its logarithm, `log10_lr`, because MLflow's
     parallel coordinates have no logarithmic axes.
     """
-    texts = {name: value_text(params[name]) if name in params else "n/a" for name in space}
+    names = dict.fromkeys([*space, *params])
+    texts = {name: value_text(params[name]) if name in params else "n/a" for name in names}
     for name in space.log_names:
         if log10_name(name) in space:  # The user sweeps a param of this name.
             continue

@@ -67,6 +67,26 @@ def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
     assert existing.record("0000").scores == {"val": existing.record("0000").params["x"]}
 
 
+def test_a_sweep_with_other_outputs_or_another_store_than_its_study_is_refused_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
+    there = f"sqlite:///{tmp_path}/team.db"
+
+    def sweep(output: str = "out/{run_id}.ipynb", uri: str | None = there, trials: int = 2) -> Any:
+        options, study = {"tracking_uri": uri, "allow_changes": True}, {"trials": trials}
+        sweep = sweep_of(notebook, "kept", scored, output=output, options=options, study=study)
+        return sweep.run()
+
+    sweep()
+    existing = find_study(str(tmp_path / "out"), storage=None)
+    for changed in ({"output": "out/new.{run_id}.ipynb"}, {"uri": None}):
+        with pytest.raises(StudyError):
+            sweep(**changed)
+        assert find_study(str(tmp_path / "out"), storage=None).study.facts == existing.study.facts
+    assert sweep(trials=3).counts["completed"] == 3
+
+
 @pytest.mark.parametrize(("completed", "failures"), [(0, 3), (1, 19)])
 def test_three_equal_failures_end_a_sweep_if_no_trial_has_completed(
     make_sweep: Make, completed: int, failures: int

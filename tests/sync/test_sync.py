@@ -60,7 +60,12 @@ class Machine:
     """A folder in which a study is swept without kernels."""
 
     def __init__(
-        self, folder: Path, *, output: str = "out/d.{run_id}.ipynb", every_s: float = 0.1
+        self,
+        folder: Path,
+        *,
+        output: str = "out/d.{run_id}.ipynb",
+        every_s: float = 0.1,
+        has_store: bool = False,
     ) -> None:
         self.settings = small_settings("digits")
         self.paths = StudyPaths.parse(str(folder / output), study="digits")
@@ -71,7 +76,8 @@ class Machine:
             every_s=every_s,
             paths=self.paths,
             storage=self.paths.storage,
-            tracking=None,  # a server's state is not copied
+            # A server's state is not copied.
+            tracking=self.paths.tracking if has_store else None,
         )
         self.study: Study | None = None
 
@@ -153,6 +159,18 @@ def as_if_dead() -> None:
     store = Store(URL)
     owner = {**json.loads(store.get("digits/owner.json") or b""), "every_s": 1e-9}
     store.put("digits/owner.json", json.dumps(owner).encode())
+
+
+def test_a_restored_study_that_logs_to_a_server_still_does(tmp_path: Path) -> None:
+    a, b = Machine(tmp_path / "a"), Machine(tmp_path / "b", has_store=True)
+    with a.opened():
+        assert a.study is not None
+        a.study.note_facts(tracking_uri="http://server:5000")
+        a.run()
+        a.now()
+    with b.opened() as is_brought_back:
+        assert is_brought_back
+        assert Study.load(b.storage_url, "digits").facts.tracking_uri == "http://server:5000"
 
 
 # --- the layout ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import OutputError, SettingsError, StudyError, SweepError
 from ...settings.inputs import InputSource
-from ...study.facts import InputFact, StudyFacts
+from ...study.facts import InputFact
 from ...study.files import is_storage
 from ...study.study import Study
 from ...study_folder.saved import is_intact, keep
@@ -25,8 +25,7 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     """Return the plan with its input files and the version of its data. Fetch and write nothing.
 
     A study that has begun keeps its files as long as the parameters file asks for the same files.
-    The study also keeps the version of its data, unless the parameters file names another one or
-    changes are allowed.
+    The study also keeps the version of its data, unless the parameters file names another one.
 
     Raises:
         SettingsError: An input cannot be found, or it has changed since its trial saved it.
@@ -37,7 +36,8 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     settings, data = plan.settings, plan.workload.data
     if not settings.inputs and data is None:
         return plan
-    begun_with = _stored_facts(plan)
+    study = stored_study(plan)
+    begun_with = None if study is None else study.facts
     earlier = {} if begun_with is None else begun_with.inputs
     inputs: dict[str, InputFile] = {}
     facts: dict[str, InputFact] = {}
@@ -52,8 +52,7 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
         facts[name] = InputFact(stated=stated, file=file.encode())
         parts[f"inputs.{name}"] = {**stated, "take": file.run_id, "sha256": file.sha256}
     if data is not None:
-        before = None if begun_with is None else begun_with.data_version
-        data.settle(begun_with=None if plan.allow_changes else before)
+        data.settle(begun_with=None if begun_with is None else begun_with.data_version)
         parts["data"] = data.version
     return replace(
         plan, fingerprint={**plan.fingerprint, **parts}, inputs=inputs, input_facts=facts
@@ -70,13 +69,13 @@ def keep_inputs(plan: SweepPlan) -> SweepPlan:
     return replace(plan, inputs=kept)
 
 
-def _stored_facts(plan: SweepPlan) -> StudyFacts | None:
-    """Return what the study has stored about itself. Return None if the study is new."""
+def stored_study(plan: SweepPlan) -> Study | None:
+    """Return the study of a plan, for reading. Return None if the study is new."""
     file = plan.storage_url.file
     if file is not None and not is_storage(file):
         return None
     studies = Study.all_in(plan.storage_url)
-    return next((study.facts for study in studies if study.name == plan.paths.study), None)
+    return next((study for study in studies if study.name == plan.paths.study), None)
 
 
 def _named(name: str, file: InputFile, plan: SweepPlan) -> InputFile:

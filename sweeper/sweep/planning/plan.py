@@ -40,6 +40,7 @@ class SweepPlan:
         samplers: Makes the samplers that propose params.
         storage_url: URL of the study's storage.
         tracking: Address of MLflow's store.
+        tracks_by_default: Whether neither an option nor the environment names that store.
         began_s: Time at which the sweep was called, on the monotonic clock.
         timeout_s: Wall-clock limit from that time on, in seconds. None for no limit.
         fingerprint: Code, parameters and kernel of the trials.
@@ -60,6 +61,7 @@ class SweepPlan:
     samplers: SamplerFactory
     storage_url: Address
     tracking: Address
+    tracks_by_default: bool
     began_s: float
     timeout_s: float | None
     fingerprint: Fingerprint
@@ -101,8 +103,12 @@ class SweepPlan:
 
     @property
     def doubts(self) -> list[str]:
-        """Remarks for users to read before they pay for trials, each with a remedy."""
-        return [f"{doubt}; {doubt.remedy}" for doubt in whole_ranges(self.notebook, self.settings)]
+        """Remarks for users to read before they pay for trials, each with a remedy.
+
+        They are shown when trials begin, and a study with trials keeps the kinds of its params.
+        """
+        found = whole_ranges(self.notebook, self.settings)
+        return [f"{doubt}; in another study, {doubt.remedy}" for doubt in found]
 
     @property
     def paths(self) -> StudyPaths:

@@ -250,11 +250,12 @@ def make_sweep(home: Dataset, tmp_path: Path) -> MakeSweep:
         assert (folder / "data" / "train.txt").read_text() == "cats"
         return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
 
-    def make(trials: int, **changes: Any) -> Sweep:
+    def make(trials: int, *, allow_changes: bool = False, **changes: Any) -> Sweep:
         folder.mkdir(exist_ok=True)
         data = {"path": "data", "from": home.url, **changes}
         notebook = write_notebook(folder / "nb.ipynb", "val = x")
-        return sweep_of(notebook, "reads", run_trial, study={"trials": trials}, data=data)
+        study, options = {"trials": trials}, {"allow_changes": allow_changes}
+        return sweep_of(notebook, "reads", run_trial, options=options, study=study, data=data)
 
     return make
 
@@ -269,6 +270,8 @@ def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
     (home.place() / "train.txt").write_text("dogs")
     second, _ = home.push(lambda _: None)
     assert make_sweep(3).run().counts[TrialState.COMPLETED] == 3
+    result = make_sweep(4, allow_changes=True).run()
+    assert result.counts[TrialState.COMPLETED] == 4
     facts = find_study(str(tmp_path / "machine/out"), storage=None).study.facts
     assert facts.data_version == first != second
 
