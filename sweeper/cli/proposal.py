@@ -60,7 +60,9 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
     Raises:
         NotebookError: The run failed, or the notebook has no score or nothing to sweep.
         OutputError: The file cannot be written.
-        SettingsError: The score is not clear, and there is no terminal to ask.
+        SettingsError: The score is not clear, and there is no terminal to ask. Or the file that
+            exists has another score than `--score`.
+        StudyError: The study has trials already, and the file is missing.
     """
     file = Path(options.parameters)
     if not options.proposes:
@@ -69,8 +71,8 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
                 raise SettingsError(f"{option} {_ONLY}")
         return True
     if _is_there(file):
-        if options.score:
-            raise SettingsError(f"--score: {file} states the score; edit it, or move it away")
+        if options.score is not None:
+            _refuse_another_score(options.score, file)
         if not options.dry_run:
             return True
     from ..notebooks.research import ResearchNotebook
@@ -111,6 +113,37 @@ def _unwritable(file: Path, error: OSError) -> OutputError:
     )
 
 
+def _refuse_another_score(text: str, file: Path) -> None:
+    """Refuse a score that is no objective of the parameters file.
+
+    The command that wrote the file for a score also resumes its sweep.
+
+    Args:
+        text: Value of `--score`.
+        file: The parameters file.
+
+    Raises:
+        SettingsError: The file states another score, or the other direction.
+    """
+    from ..settings import Settings
+
+    known = Settings.load(file).objective
+    name, way = _name_and_way(text)
+    if name not in known or way not in (None, known[name].direction):
+        stated = ", ".join(f"{name}: {goal.direction}" for name, goal in known.items())
+        raise SettingsError(
+            f"--score {text}: {file} states the score ({stated}); leave --score out, or edit the "
+            "file"
+        )
+
+
+def _name_and_way(text: str) -> tuple[str, str | None]:
+    """Split `NAME:min` or `NAME:max` into the name and the direction. None without a direction."""
+    before, _, after = text.rpartition(":")
+    way = _WORDS.get(after.lower())
+    return (text if way is None else before), way
+
+
 def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
     """Print the params that could be swept. They are known without a run of the notebook."""
     from ..drafting.draft import draft
@@ -136,6 +169,7 @@ def _observed(
     from ..drafting.observed_run import OBSERVED_NAME, ObservedRun, Observer, settings_to_observe
     from ..study_folder.ownership import held_folder
     from ..sweep.deadline import stopped_after
+    from ..sweep.resume_checks import refuse_run_for_nothing
 
     # Wrong options are refused here, before the notebook runs, perhaps for hours.
     settings = settings_to_observe(notebook, options.study or study)
@@ -148,6 +182,8 @@ def _observed(
     )
     try:
         plan = options.sweep(settings, notebook).plan
+        if not options.allow_changes:
+            refuse_run_for_nothing(plan, Path(options.parameters))
         console.tell_kernel(plan)
         paths: StudyPaths = plan.paths
         observer = Observer(plan, paths.folder / OBSERVED_NAME)
@@ -305,9 +341,7 @@ class _Proposal:
         """
         from ..settings.messages import nearest
 
-        before, _, after = text.rpartition(":")
-        way = _WORDS.get(after.lower())
-        name = text if way is None else before
+        name, way = _name_and_way(text)
         by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
         if self._options.score is None:  # A direction alone answers the question about it.
             by_number[""] = self._chosen

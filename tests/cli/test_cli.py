@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from opened_studies import asked, opened_in
+from studies import assert_says, small_settings
 from traitlets.config import Config
 
 from sweeper.cli import magic, main, proposal
@@ -239,7 +241,36 @@ def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     assert not Path("n.yml").exists()
     Path("n.yml").write_text(f"{PARAMETERS}studdy: 3")
     assert "did you mean 'study'?" in refused(["n.ipynb", "--yes"], capsys)
-    assert "n.yml states the score" in refused(["n.ipynb", "--score", "val_acc"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("score", "is_refused"),
+    [("val", False), ("val:max", False), ("val:min", True), ("val_acc", True), ("1", True)],
+)
+def test_the_command_that_named_the_score_may_be_repeated_but_cannot_name_another_one(
+    folder: Path, score: str, is_refused: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, file = ["n.ipynb", "--score", score], Path("n.yml")
+    file.write_text(PARAMETERS)
+    if is_refused:
+        assert_says(refused(words, capsys), f"--score {score}: n.yml", "val: maximize", "leave")
+    else:
+        arguments = parse(words)
+        options, console = RunOptions.of(arguments), ConsoleOutput.of(arguments)
+        assert proposal.propose(options, console), "the sweep of the file starts"
+
+
+@pytest.mark.slow  # it imports what a sweep imports
+def test_a_notebook_whose_study_has_trials_is_not_run_for_another_proposal(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths, settings = StudyPaths.parse("out/n.{run_id}.ipynb", study="n"), small_settings("n")
+    study = opened_in(paths, settings)
+    asked(study, settings, paths)
+    study.close()
+    assert main(["n.ipynb", "--yes"]) == 2
+    assert_says(capsys.readouterr().err, "'n' has 1 trial(s)", "no n.yml", "--study NAME")
+    assert not (paths.folder / "observed.ipynb").exists()
 
 
 def test_an_empty_parameters_file_counts_as_missing(

@@ -206,6 +206,8 @@ def test_the_user_names_an_unclear_score_and_no_notebook_runs_twice() -> None:
     assert Settings.load("my.yml").objective["acc_b"].direction == "minimize"
     assert result["trials"][0]["scores"]["acc_b"] == abs(0.1 - 0.4)
     assert runs() == 3
+    swept("--score", "acc_b:min")
+    assert runs() == 3, "the same command resumes, and the study has all its trials"
 
 
 def test_the_user_must_state_the_direction_of_a_score_if_it_is_unknown() -> None:
