@@ -385,7 +385,7 @@ class Study:
         new = [params for params in settings.start if params not in known]
         self._queue_once(settings.model_copy(update={"start": new}).start_params)
 
-    def confirm(self, plan: Mapping[str, Any], made_of: Mapping[str, Any]) -> None:
+    def confirm(self, plan: Mapping[str, Any], *, has_changed: bool = False) -> None:
         """Queue the runs of a plan that the study lacks. Drop queued runs of earlier plans.
 
         All trials run on a seed before the first trial runs on the next seed. Runs of other code or
@@ -393,9 +393,9 @@ class Study:
 
         Args:
             plan: Params and seeds to run, as `following_plan` makes them.
-            made_of: Fingerprint of new trials.
+            has_changed: Whether new trials run other code or settings than the trials so far.
         """
-        plan = {**plan, "since": self._counts_since(made_of)}
+        plan = {**plan, "since": self._counts_since(has_changed=has_changed)}
         self.note_facts(confirms=plan)
         _, others, missing = self._runs_of(plan)
         for trial in others:
@@ -408,17 +408,17 @@ class Study:
         """Return whether the study runs trials of the study with this id again."""
         return (self.facts.confirms or {}).get("of") == study_id
 
-    def n_confirming(self, plan: Mapping[str, Any], made_of: Mapping[str, Any]) -> int:
+    def n_confirming(self, plan: Mapping[str, Any], *, has_changed: bool = False) -> int:
         """Return how many trials the study has after `confirm`, without those queued by hand."""
-        stays, _, missing = self._runs_of({**plan, "since": self._counts_since(made_of)})
+        since = self._counts_since(has_changed=has_changed)
+        stays, _, missing = self._runs_of({**plan, "since": since})
         return len(stays) + len(missing)
 
-    def _counts_since(self, made_of: Mapping[str, Any]) -> int:
+    def _counts_since(self, *, has_changed: bool) -> int:
         """Return the number of the first trial that counts, because earlier ones ran other code."""
-        facts = self.facts
-        if facts.made_of and facts.made_of != made_of:
+        if has_changed:
             return len(self._trials())
-        return int((facts.confirms or {}).get("since", 0))
+        return int((self.facts.confirms or {}).get("since", 0))
 
     def _runs_of(
         self, plan: Mapping[str, Any]

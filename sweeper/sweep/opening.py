@@ -22,7 +22,7 @@ from ..trials import display_path
 from .inputs.learning import learn
 from .inputs.resolving import keep_inputs, with_inputs
 from .planning.plan import SweepPlan
-from .resume_checks import check_resumed, is_worth_nothing, refuse_lost_database
+from .resume_checks import changes_since, check_resumed, is_worth_nothing, refuse_lost_database
 
 _log = logging.getLogger(__name__)
 
@@ -87,13 +87,15 @@ def opened(
             )
         )
         if plan.confirming is not None:
-            plan = plan.with_trials(study.n_confirming(plan.confirming, plan.fingerprint))
+            has_changed = bool(changes_since(study, plan.fingerprint))
+            n_trials = study.n_confirming(plan.confirming, has_changed=has_changed)
+            plan = plan.with_trials(n_trials)
         elif study.facts.replaced_trials and not study.facts.made_of:
             plan = with_inputs(plan)  # It begins anew, with the newest files and data.
         folder.is_needed = is_restored
         check_resumed(plan, study, is_restored=is_restored)
         if plan.confirming is not None:
-            study.confirm(plan.confirming, plan.fingerprint)
+            study.confirm(plan.confirming, has_changed=has_changed)
         study.queue_new(plan.settings)
         learn(plan, study)
         _note_places(plan, study)

@@ -160,7 +160,7 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
         )
 
 
-def _changes_since(study: Study, made_of: Fingerprint) -> list[str]:
+def changes_since(study: Study, made_of: Fingerprint) -> list[str]:
     """Return in words what has changed since the study's trials. Empty if nothing has.
 
     If the last sweep has begun no trial with its own changes, the sweep before it counts.
@@ -181,7 +181,7 @@ def _changes_since(study: Study, made_of: Fingerprint) -> list[str]:
 
 
 def _log_changes(study: Study, plan: SweepPlan) -> None:
-    lines = _changes_since(study, plan.fingerprint)
+    lines = changes_since(study, plan.fingerprint)
     if lines:
         _log.warning("the study %r continues with changes: %s", study.name, "; ".join(lines))
 
@@ -200,7 +200,7 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
     Raises:
         StudyError: The fingerprints differ. The message lists the changes.
     """
-    lines = _changes_since(study, made_of)
+    lines = changes_since(study, made_of)
     if lines:
         raise StudyError(
             f"the study {study.name!r} ran its {len(study.records())} trial(s) with other code or "
@@ -249,7 +249,7 @@ def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
     """
     return (
         all(record.state is TrialState.FAILED for record in study.records())
-        and bool(_changes_since(study, made_of))
+        and bool(changes_since(study, made_of))
         and study.facts.confirms is None
         and not study.has_trial_by_hand
     )

@@ -21,12 +21,10 @@ def plan(n_trials: int, n_seeds: int) -> dict[str, Any]:
     return plan_of(found, SEEDS[:n_seeds], objective="acc", direction="maximize")
 
 
-def resumed(opened: Opened, wanted: dict[str, Any], *, code: str = "a") -> Opened:
+def resumed(opened: Opened, wanted: dict[str, Any], *, has_changed: bool = False) -> Opened:
     """Return the study as the next sweep with this plan opens it."""
-    made_of = {"cells": [code]}
-    again = opened.again(trials=opened.study.n_confirming(wanted, made_of))
-    again.study.confirm(wanted, made_of)
-    again.study.note_facts(made_of=made_of)
+    again = opened.again(trials=opened.study.n_confirming(wanted, has_changed=has_changed))
+    again.study.confirm(wanted, has_changed=has_changed)
     return again
 
 
@@ -56,10 +54,10 @@ def test_a_smaller_plan_makes_no_run_of_the_plan_before_and_a_larger_one_makes_t
 def test_runs_of_other_code_are_made_again_and_do_not_count(begin: Any) -> None:
     before = resumed(begin(trials=1), plan(2, 2))
     before.run(0.1)
-    after = resumed(before, plan(2, 2), code="b")
+    after = resumed(before, plan(2, 2), has_changed=True)
     assert after.study.confirmation.n_missing == 4
     assert len(runs_left(after)) == 4
-    same = resumed(after, plan(2, 2), code="b")
+    same = resumed(after, plan(2, 2))
     assert runs_left(same) == []
     assert {
         run.number for trial in same.study.confirmation.ranking for run in trial.runs.values()

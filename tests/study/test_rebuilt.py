@@ -93,8 +93,8 @@ def test_a_confirming_study_without_one_of_its_notebooks_makes_only_that_run_aga
     facts, file = replace(FACTS, confirms=plan), tmp_path / "new.db"
     write_study(file, "again", facts, {3: (tmp_path / "0003.ipynb", metadata)})
     study = Study.open(f"sqlite:///{file}", SETTINGS)
-    assert study.n_confirming(plan, {}) == 2
-    study.confirm(plan, {})
+    assert study.n_confirming(plan) == 2
+    study.confirm(plan)
     record = study.ask(SamplerFactory(SETTINGS), lambda n: tmp_path / f"{n}.ipynb")
     assert record is not None
     assert (record.number, record.params, record.seed) == (4, {"x": 0.5}, 2)
