@@ -39,7 +39,7 @@ def write_project(folder: Path, version: str) -> Path:
     (folder / "layers" / "__init__.py").write_text("")
     (folder / "layers" / "deep.py").write_text(f"WIDTH = {len(version)}\n")
     (folder / "script.py").write_text(f"ran = '{version}'\n")
-    write_notebook(folder / "helper.ipynb", f"helped = '{version}'")
+    write_notebook(folder / "helper.ipynb", parameters=f"helped = '{version}'")
     return write_notebook(folder / "nb.ipynb", *CELLS, parameters="x = 0.0", shared=3)
 
 
