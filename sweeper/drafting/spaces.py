@@ -119,7 +119,8 @@ class Row:
             low, high = min(self.range[0], own), max(self.range[1], own)
         is_whole = isinstance(own, int) and not isinstance(self.range and self.range[0], float)
         if is_whole and (self.around is None or is_narrow) and own >= 1:
-            return _span(own, max(1, round(low)), round(high), log=self.log)
+            low, high = max(1, round(low)), round(high)
+            return _span(own, low, high, log=self.log) if low < high else None
         return _span(own, float(low), float(high), log=self.log)
 
 

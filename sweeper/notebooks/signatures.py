@@ -55,6 +55,9 @@ class Signatures:
                 kinds = ["from_a_number", "after_an_object"]
                 if not is_plain(call.args[0]):
                     kinds.reverse()
+                layer = _table()["of_two_sizes"].get(callee, ())
+                if len(call.args) > 1 or any(option.arg in layer[1:] for option in call.keywords):
+                    kinds.insert(0, "of_two_sizes")
                 return next(
                     (_table()[kind][callee] for kind in kinds if callee in _table()[kind]), ()
                 )

@@ -299,6 +299,16 @@ def test_an_evolution_is_searched_by_its_population_and_by_what_chance_decides(
     assert "population_size: [16, 32, 64, 128, 256]" in space and "chance: {low: 0.0625" in space
 
 
+def test_components_are_not_more_than_those_that_the_data_is_known_to_have(tmp_path: Path) -> None:
+    pca = "from sklearn.decomposition import PCA\nacc = f(PCA(n_components={}))"
+    file = tmp_path / "n.yml"
+    file.write_text(draft(_notebook(tmp_path, [pca.format(4)], "")))
+    (components,) = Settings.load(file).space.values()
+    assert (components.low, components.high) == (1, 4)  # type: ignore[union-attr]
+    with pytest.raises(NotebookError):
+        draft(_notebook(tmp_path, [pca.format(1)], ""))
+
+
 def test_a_share_of_random_data_is_not_searched(tmp_path: Path) -> None:
     data = (
         "import random\ndef noisy(n, share):\n"
