@@ -53,7 +53,9 @@ def _leading_to(
     if notebook.parameters_cell:
         return candidates
     lines = None if score is None else code.lines(score)
-    return without_given_defaults(notebook, behind(notebook, candidates, lines))
+    others = [] if score is None else code.passed_by(score)
+    spans = [(code.statements[at][0], part) for at, part in others]
+    return without_given_defaults(notebook, behind(notebook, candidates, lines, spans))
 
 
 def draft(

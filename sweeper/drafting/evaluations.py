@@ -20,15 +20,24 @@ from .metrics import OPPOSITE, SPLITS, metric_of, words_of
 
 #: The search for the origin of a number follows at most this number of steps (chosen).
 _DEEPEST = 40
+#: Stands in a text for a part that the code computes.
+COMPUTED = "\0"
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 _Function = AnyFunction | ast.Lambda
+#: Functions that choose one of several numbers, and the direction in which it is better.
+_CHOICES = {
+    **dict.fromkeys("min nanmin amin".split(), "minimize"),
+    **dict.fromkeys("max nanmax amax".split(), "maximize"),
+}
 #: Functions and methods whose result stands for what they get.
-_PASSES = frozenset(
-    "float int round mean sum average item numpy data detach cpu squeeze tolist min max nanmean "
+_PASSES = _CHOICES.keys() | set(
+    "float int round mean sum average item numpy data detach cpu squeeze tolist nanmean "
     "median list array asarray sqrt root append format str reshape flatten ravel print display "
     "get_value evaluate_score".split()
 )
 _ABSOLUTE = frozenset("abs absolute fabs square norm power pow".split())
+#: Functions and methods that tell how much numbers differ.
+_SPREADS = frozenset("std nanstd stdev pstdev var nanvar variance sem".split())
 _LOGARITHMS = frozenset("log log2 log10 log1p".split())
 #: Functions of Python that are called as Keras' `compile`.
 _OTHER_COMPILE = frozenset(["compile", "re.compile", "regex.compile"])
@@ -51,7 +60,8 @@ class Meaning:
 
     Attributes:
         words: Words of the metric, and of the data on which it was computed.
-        direction: Direction in which it is better. None if the code does not show it.
+        direction: Direction in which it is better. None if the code does not show it. For an
+            unknown number, it is the direction in which the code chooses the best.
         is_named: Whether a function says which metric it is.
         is_any: Whether it may be any metric, so that the score's own name decides.
     """
@@ -99,9 +109,13 @@ class _Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printing:
-    """A value that a call prints, with the text before it."""
+    """A value that a call prints, with the text before it.
 
-    before: Sequence[str]
+    Attributes:
+        before: The text of the call before the value, with `COMPUTED` for each earlier value.
+    """
+
+    before: str
     value: ast.expr
     scope: ast.AST | None
     statement: int
@@ -123,6 +137,10 @@ class Evaluations:
         self._calls: defaultdict[str, list[tuple[ast.Call, ast.AST | None]]] = defaultdict(list)
         #: What one number's search has found so far, and the steps that it is taking.
         self._known: dict[tuple[ast.AST | None, object], Meaning] = {}
+        #: Directions in which the code keeps the best in a variable: `if loss < best: best = loss`.
+        self._kept: dict[tuple[ast.AST | None, str], str] = {}
+        #: Directions in which the code chooses by functions: `min(population, key=cost)`.
+        self._chosen_by: dict[str, str] = {}
         self._path: list[tuple[ast.AST | None, object]] = []
         self.printings: list[Printing] = []
         for index, (_, node) in enumerate(statements):
@@ -164,6 +182,15 @@ class Evaluations:
                 loops = [*loops, node]
             case ast.While():
                 loops = [*loops, node]
+            case ast.If(
+                test=ast.Compare(
+                    left=left,
+                    ops=[ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE() as operator],
+                    comparators=[right],
+                )
+            ):
+                sides = ast.unparse(left), ast.unparse(right)
+                self._keep(node.body, sides, isinstance(operator, ast.Gt | ast.GtE), scope)
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._bind(target, value, scope)
@@ -177,6 +204,11 @@ class Evaluations:
             case ast.Call(func=function, args=arguments):
                 name = last_name(function)
                 self._calls[name].append((node, scope))
+                given = {option.arg: option.value for option in node.keywords}
+                is_reverse = getattr(given.get("reverse"), "value", None) is True
+                way = _CHOICES.get(name) or ("maximize" if is_reverse else None)
+                if "key" in given and way is not None:
+                    self._chosen_by[last_name(given["key"])] = way
                 if name == "append" and isinstance(function, ast.Attribute) and arguments:
                     added = _Binding(
                         value=arguments[0],
@@ -192,6 +224,22 @@ class Evaluations:
                 if isinstance(child, ast.AST):
                     inner = node.test if isinstance(node, ast.If) and field == "body" else test
                     self._read(child, scope, index, inner, loops)
+
+    def _keep(
+        self,
+        body: Sequence[ast.stmt],
+        compared: tuple[str, str],
+        is_more: bool,
+        scope: ast.AST | None,
+    ) -> None:
+        """Note the variables in which a branch keeps the smaller or the larger of two numbers."""
+        for part in body:
+            if isinstance(part, ast.Assign) and len(part.targets) == 1:
+                kept = ast.unparse(part.value), ast.unparse(part.targets[0])
+                if kept in (compared, compared[::-1]):
+                    is_less = (kept == compared) != is_more
+                    key = self._key(part.targets[0], scope)
+                    self._kept[key] = "minimize" if is_less else "maximize"
 
     def _key(self, target: ast.AST, scope: ast.AST | None) -> tuple[ast.AST | None, str]:
         """Return the scope of a name or of an item, and the text for it. Empty for other code."""
@@ -284,9 +332,13 @@ class Evaluations:
             if found.kind is not Kind.UNKNOWN:
                 return found
         key = self._key(node, scope)
-        bindings = self._bindings.get(key) or self._bindings.get((None, key[1]))
-        if bindings:
-            return self._once(key, lambda: self._of_bindings(bindings))
+        if key not in self._bindings:
+            key = (None, key[1])
+        if bindings := self._bindings.get(key):
+            found = self._once(key, lambda: self._of_bindings(bindings))
+            if found.kind is Kind.UNKNOWN and key in self._kept:
+                return replace(_ERROR, words=("fitness",), direction=self._kept[key])
+            return found
         return self._once((scope, node), lambda: self._of_unbound(node, scope))
 
     def _of_unbound(self, node: ast.expr, scope: ast.AST | None) -> Meaning:
@@ -327,7 +379,7 @@ class Evaluations:
                 break
         is_open = any(meaning.kind is Kind.UNKNOWN for meaning in found)
         every = _together(found)
-        return UNKNOWN if is_open and not every.is_evaluation else every
+        return UNKNOWN if is_open and every.is_none else every
 
     def _of_part(self, value: ast.expr, position: int) -> Meaning:
         """Return what a part of a function's result is, or an item of what is iterated."""
@@ -376,6 +428,8 @@ class Evaluations:
                 (own, None), lambda: _together(self._of(result, own) for result in results_of(own))
             )
             named = _named(words_of(name))
+            if found.kind is Kind.UNKNOWN and name in self._chosen_by:
+                return replace(found, direction=self._chosen_by[name])
             return replace(found, words=named.words) if _agree(named, found) else found
         data = data_in(call.args)
         if name in ("score", "evaluate") and inner is not None and call.args:
@@ -404,9 +458,10 @@ class Evaluations:
                 self._of(part, scope).is_evaluation for part in parts
             )
             return replace(_HITS, is_named=True) if is_matrix else UNKNOWN
-        if name in _ABSOLUTE and any(self._is_residual(part, scope) for part in call.args):
+        is_size = name in _ABSOLUTE | _SPREADS
+        if is_size and any(self._is_residual(part, scope) for part in call.args):
             return _ERROR
-        if inner is not None and re.search(r"\b(?:random|rng)\b", ast.unparse(inner)):
+        if name in _SPREADS:
             return STATE
         metric = metric_of(words_of(name)) if len(call.args) + len(call.keywords) > 1 else None
         if metric is not None and name not in _PASSES:
@@ -417,7 +472,10 @@ class Evaluations:
             return replace(_named(words_of(name)), words=(*metric.name.split(), *data))
         if name in _PASSES or name in _ABSOLUTE:
             parts = [*([inner] if inner is not None else []), *call.args]
-            return _together(self._of(part, scope) for part in parts)
+            found = _together(self._of(part, scope) for part in parts)
+            if found.kind is Kind.UNKNOWN and name in _CHOICES:
+                return replace(found, direction=_CHOICES[name])
+            return found
         if isinstance(call.func, ast.Name) and len(call.args) > 1:
             return self._of_criterion(name, scope)
         if isinstance(call.func, ast.Attribute) and len(call.args) > 1 and "criterion" in name:
@@ -492,11 +550,11 @@ class Evaluations:
             case ast.Mult() if ast.unparse(left) == ast.unparse(right):
                 if self._is_residual(left, scope):
                     return _ERROR
-            case ast.Mult() if _is_minus(left):
+            case ast.Mult() if _is_minus(left) and not second.is_none:
                 return _turned(second) if second.is_named else _as_loss(second, right)
             case ast.Sub() if second.is_evaluation and not first.is_evaluation:
                 return _turned(second)
-            case ast.Div() if first.is_evaluation or first.kind is Kind.STATE:
+            case ast.Div() if first.kind is not Kind.WRITTEN and not second.is_evaluation:
                 return first
         return _together([first, second])
 
@@ -524,20 +582,15 @@ class Evaluations:
 
 
 def _printings(call: ast.Call, scope: ast.AST | None, index: int, loops: int) -> Iterator[Printing]:
-    parts: list[str | ast.expr] = []
+    before = ""
     for argument in call.args:
-        parts += [*_pieces(argument), " "]
-    for at, part in enumerate(parts):
-        if not isinstance(part, str):
-            # The text that begins after each earlier number, with `#` for the numbers between.
-            texts = []
-            for start in range(at + 1):
-                if start == 0 or not isinstance(parts[start - 1], str):
-                    between = parts[start:at]
-                    texts.append(
-                        "".join(piece if isinstance(piece, str) else "#" for piece in between)
-                    )
-            yield Printing(before=texts, value=part, scope=scope, statement=index, loops=loops)
+        for piece in _pieces(argument):
+            if isinstance(piece, str):
+                before += piece
+                continue
+            yield Printing(before=before, value=piece, scope=scope, statement=index, loops=loops)
+            before += COMPUTED
+        before += " "
 
 
 def _pieces(node: ast.expr) -> list[str | ast.expr]:
@@ -592,8 +645,10 @@ def _agree(first: Meaning, second: Meaning) -> bool:
 
 def _turned(found: Meaning) -> Meaning:
     """Return what is better where the given number is worse."""
-    if not found.is_evaluation or found.direction is None:
+    if found.direction is None:
         return found
+    if not found.is_evaluation:
+        return replace(found, direction=OPPOSITE[found.direction])
     words = ("error",) if found.direction == "maximize" else ("negative", "error")
     return replace(found, direction=OPPOSITE[found.direction], words=words)
 
@@ -615,7 +670,7 @@ def _together(found: Iterable[Meaning]) -> Meaning:
             return meaning
     if any(meaning.kind is Kind.STATE for meaning in every):
         return STATE
-    return WRITTEN if len(every) == 1 and every[0].kind is Kind.WRITTEN else UNKNOWN
+    return every[0] if len(every) == 1 else UNKNOWN
 
 
 def _is_confusion(node: ast.expr) -> bool:

@@ -34,6 +34,7 @@ from ..trials import (
 )
 from .draft import draft, params_behind
 from .evaluations import names_in
+from .metrics import metric_of
 from .score_guesses import Code, Score
 from .seen_scores import Doubt, SeenScore, own_cells, seen_scores
 
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 OBSERVED_NAME = "observed.ipynb"
 #: Name of its folders of checkpoints and artifacts, among those of the study's trials.
 _OBSERVED = "observed"
+#: Where a run has shown no score, at most `_MOST_OTHERS` numbers are named, of the first
+#: `_MOST_TRIED` ones (chosen).
+_MOST_OTHERS, _MOST_TRIED = 3, 12
 #: These keys of a study's fingerprint decide the results of a run that gets no params.
 _DECIDES = ("cells", "files", "kernel", "resources.cpus_per_trial")
 #: Settings need a score, but the scores of an observed run are looked for only when it has ended.
@@ -89,6 +93,7 @@ class ObservedRun:
         code: The notebook's code, with what each statement has changed in the run.
         scores: What it has shown, the likeliest score first.
         variables: The numbers of all variables.
+        others: Where there is no score, variables that may be one if a person names it.
     """
 
     file: Path
@@ -97,6 +102,7 @@ class ObservedRun:
     code: Code
     scores: Sequence[SeenScore]
     variables: Sequence[SeenScore]
+    others: Sequence[SeenScore] = ()
 
     @classmethod
     def read(cls, file: Path, notebook: ResearchNotebook) -> ObservedRun:
@@ -116,6 +122,7 @@ class ObservedRun:
             code=code,
             scores=_reached_first(notebook, code, scores),
             variables=variables,
+            others=[] if scores else _others(notebook, code, variables),
         )
 
     @property
@@ -143,10 +150,14 @@ class ObservedRun:
             NotebookError: the run has shown none.
         """
         if not self.scores:
-            raise NotebookError(
-                "the run showed no number that could be a score; assign one in the last cell, as "
-                "in `val_acc = …`, or print it behind its name"
+            others = [f"{other.name} = {other.value:.6g}" for other in self.others]
+            remedy = (
+                f"name one of {', '.join(others)} if it is one, as in `notebook_hpo.py my.ipynb "
+                f"--score {self.others[0].name}:min`"
+                if others
+                else "assign one in the last cell, as in `val_acc = …`"
             )
+            raise NotebookError(f"the run showed no number that is seen to be a score; {remedy}")
         return self.scores[0]
 
     def drafted(
@@ -233,6 +244,16 @@ def _reached_first(
     ]
     first = max(alike, key=lambda score: own[score.name], default=None)
     return sorted(reached, key=lambda score: score is not first)
+
+
+def _others(
+    notebook: ResearchNotebook, code: Code, variables: Sequence[SeenScore]
+) -> list[SeenScore]:
+    """Return the last fractions to which something leads that could be swept, metrics first."""
+    found = [variable for variable in variables if not variable.value.is_integer()]
+    found.sort(key=lambda variable: (metric_of(variable.words) is None, -variable.at))
+    reached = _reached_first(notebook, code, found[:_MOST_TRIED])
+    return [variable for variable in reached if variable.params][:_MOST_OTHERS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from .score_guesses import Score
 
 #: Layers of a network, each with the parameter that is its size.
-_SIZED = {"Dense": "units", "Linear": "out_features", "LSTM": "units", "GRU": "units"}
+_SIZED = {
+    "Dense": "units",
+    "Linear": "out_features",
+    **dict.fromkeys(["LSTM", "GRU", "RNN"], "hidden_size"),
+}
 _MOST_SWEPT, _MOST_REFUSED, _MOST_NAMED = 8, 3, 6
 
 
@@ -133,15 +137,19 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
             "the search, and score what it predicts"
         )
     unknown = [
-        f"{name} = {candidate.value}"
+        f"{as_flow(name)}: {as_flow(candidate.space)}"
         for name, candidate in candidates.items()
         if candidate.row is None and candidate.space and candidate.space != [False, True]
     ]
-    which = f" among {', '.join(unknown[:_MOST_NAMED])}" if unknown else ""
     remedy = (
-        f"choose what to vary{which}, and assign it in a cell that is tagged `parameters`; the "
-        "other cells use its name"
+        "choose what to vary, and assign it in a cell that is tagged `parameters`; the other cells "
+        "use its name"
     )
+    if unknown:
+        remedy = (
+            "write a parameters file, and below `space` what you want to vary, as "
+            f"`{'` or `'.join(unknown[:_MOST_NAMED])}`"
+        )
     return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
 
 
@@ -187,11 +195,12 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
             f"the learning rate is {ast.unparse(value)} in code cell {cell}, line {value.lineno}: "
             "assign it to a name at the top level"
         )
+    in_draft = {part for name in named for part in (name, name.rpartition(".")[2])}
     for name in assignments.names():
         is_number = assignments.is_ever_number(name) or any(
             _is_part_of_import(place.value, flows) for place in assignments.at_top(name)
         )
-        if name not in named and is_number and is_searched(name):
+        if name not in in_draft and is_number and is_searched(name):
             obstacle = notebook.why_not(name)
             found += [] if obstacle is None else [f"{name} is {obstacle}"]
     return [*dict.fromkeys(found)]
@@ -218,7 +227,8 @@ def _sizes_of_layers(
     for call in flows.calls:
         if name := _SIZED.get(call.callee.rpartition(".")[2]):
             position = 1 if name == "out_features" else 0
-            given = call.given.get(name) or next(iter(call.node.args[position:]), None)
+            given = call.given.get(name) or call.given.get("units")
+            given = given or next(iter(call.node.args[position:]), None)
             if given is not None and not known & {given, *flows.origins(given)}:
                 layers.append((call, given))
     hidden = {ast.unparse(size): call for call, size in layers[:-1] if is_plain(size)}
@@ -374,6 +384,19 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
         for name, found in values.items()
         if name in constants and not receivers.is_dead(name)
     }
+
+    def is_of_one_layer(argument: Candidate) -> bool:
+        # The next layer of torch has the same size, which a number in the call does not show.
+        return (
+            argument.row is not None
+            and argument.row.sizes
+            and argument.receiver.callee.startswith("torch.nn.")
+            and not any(
+                place.value is not None and receivers.flows.names(place.value)
+                for place in notebook.assignments.places(argument.name)
+            )
+        )
+
     handed_on = receivers.flows.handed_on
     for name in notebook.assignments.arguments():
         if len(name) == 1:
@@ -385,7 +408,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
         ):
             continue  # Nobody sees which arguments a function gets that is passed to another one.
         argument = candidate(name, notebook.assignments.plain_value(name), "")
-        if argument.is_searched and not receivers.is_dead(name):
+        if argument.is_searched and not receivers.is_dead(name) and not is_of_one_layer(argument):
             candidates[name] = argument
     return candidates
 
@@ -415,17 +438,29 @@ def behind(
     notebook: ResearchNotebook,
     candidates: Mapping[str, Candidate],
     lines: set[tuple[int, int]] | None,
+    passed_by: Sequence[tuple[int, ast.expr]] = (),
 ) -> dict[str, Candidate]:
-    """Choose the candidates that people search, or all if there are none: one for each value.
+    """Choose the candidates that people search: one for each value.
 
     Args:
         lines: Cells and lines in which values count. None if all count.
+        passed_by: Code in which values do not count, each with its cell.
     """
     own: list[str] = []
     taken: set[ast.expr | None] = set()
     by_name = {name: notebook.assignments.places(name) for name in candidates}
 
     words = {*re.findall(r"\w+", _code_of(notebook, lines or set()))}
+
+    def is_passed_by(place: Assignment) -> bool:
+        value = place.value
+        return value is not None and any(
+            cell == place.cell
+            and (part.lineno, part.col_offset)
+            <= (value.lineno, value.col_offset)
+            < (part.end_lineno or 0, part.end_col_offset or 0)
+            for cell, part in passed_by
+        )
 
     def not_counting(name: str) -> int:
         # `lines` lacks the lines of attributes. An attribute counts if the code of the lines names
@@ -435,6 +470,7 @@ def behind(
             lines is not None
             and (
                 (place.cell, place.line) not in lines
+                or is_passed_by(place)
                 or notebook.assignments.is_overridden(place, lines)
             )
             and not (place.is_attribute and is_used)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -12,6 +13,7 @@ from ..notebooks.scores import PrintedScores
 from ..settings.patterns import compile_pattern, find_all
 from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import ScoreSource
+from .evaluations import COMPUTED, Printing
 from .metrics import metric_of, words_of
 
 #: Group of a pattern for a number. A sweep reads the whole number, even if the group has matched
@@ -70,6 +72,7 @@ class PrintedNumber:
         cell: The code cell that printed it last.
         pattern: The pattern that finds these numbers and no others.
         is_column: Whether the words are the head of a column.
+        printing: The value in the code that was printed behind the words. None if unknown.
     """
 
     label: str
@@ -77,20 +80,98 @@ class PrintedNumber:
     pattern: str = ""
     values: list[float] = field(default_factory=list)
     is_column: bool = False
+    printing: Printing | None = None
 
 
-def printed_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
-    """List the printed numbers that have words and that a pattern finds again."""
+def printed_numbers(
+    texts: Sequence[Text], printings: Sequence[tuple[int, Printing]] = ()
+) -> list[PrintedNumber]:
+    """List the printed numbers that have words and that a pattern finds again.
+
+    Args:
+        printings: What the code prints, each with its cell. Numbers in texts that the code states
+            are none, and of the other texts only these are in patterns, because a trial computes
+            the rest anew.
+    """
     found: dict[str, PrintedNumber] = {}
     for text in texts:
-        for label, value in _labelled(text):
-            if label not in found and len(found) >= _MOST_LABELS:
-                continue
-            number = found.setdefault(label, PrintedNumber(label=label, cell=text.cell))
-            number.cell = text.cell
-            number.values.append(value)
-    alone = [number for number in found.values() if _is_found_again(number, texts)]
+        for numbers in _labelled(text):
+            stated = list[tuple[int, int]]()
+            for label, _, before in numbers:
+                if label not in found and len(found) < _MOST_LABELS:
+                    printing = _printing_of(label, before, text.cell, printings)
+                    found[label] = PrintedNumber(label=label, cell=text.cell, printing=printing)
+                if label in found and (shown := found[label].printing) is not None:
+                    stated += _stated_in(before, shown.before) or ()
+            for label, value, before in numbers:
+                if label in found and not any(a <= len(before) < b for a, b in stated):
+                    found[label].cell = text.cell
+                    found[label].values.append(value)
+    printed = [number for number in found.values() if number.values]
+    # Several labels of one print, as the names of models in a loop, are several numbers.
+    several = Counter(id(number.printing) for number in printed if number.printing)
+    alone = []
+    for number in printed:
+        labels = [number.label]
+        if number.printing is not None and several[id(number.printing)] == 1:
+            labels.insert(0, trimmed(_last_line(number.printing.before)))
+        if any(_is_found_again(number, label, texts) for label in labels):
+            alone.append(number)
     return [*alone, *_columns(texts)]
+
+
+def _printing_of(
+    label: str, before: str, cell: int, printings: Sequence[tuple[int, Printing]]
+) -> Printing | None:
+    """Return what the code has printed behind the text before a number.
+
+    The longest text counts. Where the code computes all of it, as in `print(name, acc)`, and the
+    label has no metric, it is the only such print of the cell.
+    """
+    known = [
+        (at == cell, len(printing.before), printing)
+        for at, printing in printings
+        if _LETTERS.search(printing.before) and _stated_in(before, printing.before) is not None
+    ]
+    if known:
+        return max(known, key=lambda it: it[:2])[2]
+    only = [
+        printing
+        for at, printing in printings
+        if at == cell and COMPUTED in printing.before and not _LETTERS.search(printing.before)
+    ]
+    return only[0] if len(only) == 1 and metric_of(words_of(label)) is None else None
+
+
+def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
+    """Return where the texts that a call states are in what it has printed before a number.
+
+    Args:
+        before: What is in the line before the number.
+        printed: `Printing.before`.
+
+    Returns:
+        Begin and end of each text. None if the call has not printed the line.
+    """
+    last, *others = (
+        _without_end(text).strip() for text in reversed(_last_line(printed).split(COMPUTED))
+    )
+    line = _without_end(before)
+    begin = len(line) - len(last)
+    if not line.endswith(last):
+        return None
+    found, first = [(begin, len(line))], last
+    for first in others:
+        begin = before.rfind(first, 0, max(begin - 1, 0))  # what is computed has a letter or more
+        if begin < 0:
+            return None
+        found.append((begin, begin + len(first)))
+    return None if first and before[:begin].strip() else found
+
+
+def _last_line(words: str) -> str:
+    """Return the last line with words of what a call prints before a number."""
+    return words.rstrip().rpartition("\n")[2]
 
 
 def bare_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
@@ -139,44 +220,53 @@ def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
                 )
 
 
-def _labelled(text: Text) -> Iterator[tuple[str, float]]:
-    """Yield each number of a text with its label."""
+def _labelled(text: Text) -> Iterator[list[tuple[str, float, str]]]:
+    """Yield the numbers of each line of a text, with their labels and what is before them."""
     above = ""
     for line in _LINE_END.split(without_codes(text.text)):
         if len(line) > 2000 or _NO_RESULT.search(line):
             continue
         end, label, has_numbers = 0, "", False
+        found = list[tuple[str, float, str]]()
         numbers = [*find_all(_ANY_NUMBER, line)]
         for match in numbers:
             reading = read_number(match, line)
             if reading is None or match.start(1) < end:
                 continue
-            words = line[end : match.start(1)]
+            words, before = line[end : match.start(1)], line[: match.start(1)]
             is_alone = not has_numbers and len(numbers) == 1
             if is_alone and not _LETTERS.search(words) and _LETTERS.search(above):
-                words = f"{trimmed(above)}\n"
+                words, before = f"{trimmed(above)}\n", above
             continues = bool(label) and _CONTINUES.match(words) is not None
             label = trimmed(f"{label} #{words}" if continues else words)
             end, has_numbers = reading.end, True
             is_count = _COUNTED.match(line, end) and metric_of(words_of(label))
             if reading.value is not None and _LETTERS.search(label) and not is_count:
-                yield label, reading.value
+                found.append((label, reading.value, before))
+        yield found
         if line.strip():
             above = "" if has_numbers else line.strip()
 
 
 def trimmed(words: str) -> str:
     """Return a label without the signs at its ends."""
-    words = _WRAPPER.sub("", words)
-    kept = words.rstrip(" \t:=|>(['\"-~≈$")[-_LONGEST_LABEL:]
-    return kept.lstrip(" \t:=|>()[]{}'\",;-*%.#/\\")
+    kept = _without_end(words)[-_LONGEST_LABEL:]
+    return kept.lstrip(f" \t:=|>()[]{{}}'\",;-*%.#/\\{COMPUTED}")
 
 
-def _is_found_again(number: PrintedNumber, texts: Sequence[Text]) -> bool:
-    """Give a number the first pattern that finds it as printed. Return whether there is one."""
-    words, newline, _ = number.label.partition("\n")
+def _without_end(words: str) -> str:
+    return _WRAPPER.sub("", words).rstrip(" \t:=|>(['\"-~≈$")
+
+
+def _is_found_again(number: PrintedNumber, label: str, texts: Sequence[Text]) -> bool:
+    """Give a number the first pattern that finds it as printed. Return whether there is one.
+
+    Args:
+        label: Words for the pattern, with `#` for other numbers and `COMPUTED` for other texts.
+    """
+    words, newline, _ = label.partition("\n")
     whole = _as_pattern(words)
-    last = _as_pattern(words.rpartition("#")[2].strip())
+    last = _as_pattern(trimmed(re.split(f"[#{COMPUTED}]", words)[-1]))
     behind = r"\W*\n\s*" if newline else ""
     forms = (last, rf"(?<!\w){last}", rf"(?:^|[^\w ])\W*{last}", whole, rf"(?<!\w){whole}")
     for before, gap in product(forms, _GAPS):
@@ -194,4 +284,4 @@ def _is_found_again(number: PrintedNumber, texts: Sequence[Text]) -> bool:
 
 def _as_pattern(words: str) -> str:
     parts = (re.escape(part) for part in re.split(r"\s+", words.strip()))
-    return r"\s+".join(parts).replace(r"\#", _OTHER_NUMBER)
+    return r"\s+".join(parts).replace(r"\#", _OTHER_NUMBER).replace(COMPUTED, ".*?")

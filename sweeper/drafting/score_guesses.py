@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..notebooks.calls import last_name
+from ..notebooks.own_training import own_nodes
 from ..notebooks.replacing import Cell
 from .evaluations import AnyFunction, Evaluations, names_in
 from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
@@ -22,8 +24,8 @@ _HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
 _TRAINS = re.compile("train|fit|learn|optim", re.IGNORECASE)
 
 
-#: Functions within functions are read up to this depth (chosen, not measured).
-_DEEPEST = 5
+#: Index of a statement, key and value of an element of what a loop iterates.
+_Element = tuple[int, ast.expr | None, ast.expr]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,7 @@ class Code:
     def lines(self, score: Score) -> set[tuple[int, int]]:
         """Return the cells and lines on which a score depends, by their names."""
         last = self.run_by(score.at)
+        passed_by = self.passed_by(score)
         needed, found = set[str](), list[tuple[int, ast.stmt | ast.expr]]()
         for index in range(last, -1, -1):
             cell, node = self.statements[index]
@@ -145,45 +148,73 @@ class Code:
                 found.append((cell, item))
                 continue
             read, stored = _names(node)
+            if others := {part for at, part in passed_by if at == index}:
+                kept = own_nodes([node], others)
+                read &= {part.id for part in kept if isinstance(part, ast.Name)}
             if index == last or needed & (stored | self._changed(index)):
                 if _defined(node):  # what its code reads is read when it is called
                     read = _read_by_definition(node)
                 needed = (needed - (stored - read)) | self._with_definitions(read, index)
                 found.append((cell, node))
         nodes = [node for _, node in found]
-        lines = {
+        return {
             line
             for cell, node in found
             for part in _read_of(node, nodes)
             for line in _lines(cell, part)
         }
-        return lines - self.passed_by(last)
 
-    def passed_by(self, statement: int) -> set[tuple[int, int]]:
-        """Return the lines of the models that a loop has passed by before its last pass.
+    def passed_by(self, score: Score) -> list[tuple[int, ast.expr]]:
+        """Return the models of a loop that are not the one of a score, each with its statement.
 
-        The loop's result is that of the last element of its list or dict.
+        The name of the score says which model is its own, as `results_svm`; else it is the last.
         """
-        found = set[tuple[int, int]]()
-        if not isinstance(self.statements[statement][1], ast.For):
-            return found
-        # An earlier loop may have put the models into what the last loop iterates.
-        names, before = set[str](), self.statements[: statement + 1]
-        for cell, node in reversed(before):
-            is_loop = isinstance(node, ast.For)
-            if isinstance(node, ast.For) and (not names or names & _filled(node)):
-                names |= names_in(node.iter)
-                value: ast.expr | None = node.iter
-            elif isinstance(node, ast.Assign) and names & _names(node)[1]:
-                value = node.value
-            else:
-                continue
-            parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
-            kinds = (ast.Call, ast.Name) if is_loop else ast.Call
-            if any(isinstance(it, kinds) for part in parts for it in ast.walk(part)):
-                for part in parts[:-1]:
-                    found |= _lines(cell, part)
-        return found
+        last = self.run_by(score.at)
+        if not isinstance(self.statements[last][1], ast.For):
+            return []
+        made = {
+            node.targets[0].id: node.value
+            for _, node in self.statements[:last]
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        names, appended = set[str](), list[_Element]()
+        lists = [appended]
+        for index in range(last, -1, -1):
+            match self.statements[index][1]:
+                # An earlier loop may have put the models into what the last loop iterates.
+                case ast.For(iter=value) as loop if not names or names & _filled(loop):
+                    names |= names_in(value)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in names:
+                    pass
+                case ast.Expr(
+                    value=ast.Call(
+                        func=ast.Attribute(attr="append", value=ast.Name(id=name))
+                    ) as call
+                ) if name in names:
+                    appended[:0] = [(index, part, part) for part in call.args]
+                    continue
+                case _:
+                    continue
+            lists += [[(index, *it) for it in each] for each in _elements(value)]
+        said = f"_{'_'.join(words_of(score.name))}_"
+        named = [
+            (len(words), position)
+            for each in lists
+            for position, (_, key, _) in enumerate(each)
+            if key is not None
+            if (words := "_".join(_words_of_key(made.get(last_name(key), key))))
+            and f"_{words}_" in said
+        ]
+        own = max(named, default=(0, -1))[1]
+        return [
+            (index, part)
+            for each in lists
+            if any(
+                isinstance(it, ast.Call | ast.Name) for *_, part in each for it in ast.walk(part)
+            )
+            for index, _, part in each
+            if part is not each[min(own, len(each) - 1)][2]
+        ]
 
     def changed_in_run(self, index: int) -> Collection[str] | None:
         """Return the names whose objects a statement has changed in a run. None without one."""
@@ -197,24 +228,12 @@ class Code:
             return {*seen}
         imported = self._imported_at(index)
         fixed = {*self._definitions, *vars(builtins)} | imported
-        return _changed(node, imported) - self._only_read(node) - fixed
+        return _changed(node, imported) - fixed
 
     def _imported_at(self, index: int) -> set[str]:
         """Return the names that are imported objects where a statement runs."""
         kept = {it for it in self._imported_for_a_time if self._assigned_at[it] >= index}
         return self.imported | kept
-
-    def _only_read(self, node: ast.stmt) -> set[str]:
-        """Return the names that a statement passes only to functions that do not change them."""
-        passed, kept = set[str](), set[str]()
-        for call in ast.walk(node):
-            if isinstance(call, ast.Call):
-                function = self.functions.get(getattr(call.func, "id", ""))
-                names = {it.id for it in call.args if isinstance(it, ast.Name)}
-                passed |= names
-                if function is None or _changes_arguments(function, self.functions):
-                    kept |= names | _names(call.func)[0]
-        return passed - kept
 
     def _with_definitions(self, names: set[str], index: int) -> set[str]:
         """Add the names that the functions and classes among the names read when they are used.
@@ -247,43 +266,6 @@ class Code:
         return self.run_by(users[-1]) if users else statement
 
 
-def _changes_arguments(
-    function: AnyFunction, functions: Mapping[str, AnyFunction], deep: int = 0
-) -> bool:
-    """Return whether a function may change the objects that it gets.
-
-    Args:
-        functions: All functions of the notebook.
-        deep: Number of functions around this one. Where they are too many, any change may be.
-    """
-    arguments = {it.arg for it in ast.walk(function.args) if isinstance(it, ast.arg)}
-    for part in ast.walk(function):
-        match part:
-            case ast.Subscript(value=ast.Name(id=name)) | ast.Attribute(value=ast.Name(id=name)):
-                if name in arguments and isinstance(part.ctx, ast.Store):
-                    return True
-            case ast.AugAssign(target=ast.Name(id=name)) if name in arguments:
-                return True
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
-                if name in arguments:
-                    return True
-            case ast.Call(func=ast.Attribute(value=inner, attr=method), args=passed):
-                names = {getattr(it, "id", "") for it in (inner, *passed)}
-                if arguments & names and _TRAINS.search(method):
-                    return True
-            case ast.Call(func=ast.Name(id=name), args=passed) if name not in arguments:
-                if not arguments & {getattr(it, "id", "") for it in passed}:
-                    continue
-                own = functions.get(name)
-                if own is None and not hasattr(builtins, name):
-                    return True
-                if own is not None and deep > _DEEPEST:
-                    return True
-                if own is not None and _changes_arguments(own, functions, deep + 1):
-                    return True
-    return False
-
-
 def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
     """Return a statement without those branches that a run has not taken.
 
@@ -304,6 +286,32 @@ def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
 
     branch = ast.If(test=node.test, body=taken(node.body), orelse=taken(node.orelse))
     return ast.copy_location(branch, node)
+
+
+def _elements(node: ast.expr) -> list[list[tuple[ast.expr | None, ast.expr]]]:
+    """Return the elements of the lists and dicts of which a loop may be, each with its key.
+
+    An element of a list is its own key.
+    """
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            return [[*zip(keys, values, strict=True)]]
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return [[(part, part) for part in parts]]
+        case ast.Call(func=function, args=arguments):
+            inner = [function.value] if isinstance(function, ast.Attribute) else []
+            return [each for part in (*inner, *arguments) for each in _elements(part)]
+    return []
+
+
+def _words_of_key(key: ast.expr) -> list[str]:
+    """Return the words by which a loop may name an element, as `("SVM", SVC())` or `SVC()`."""
+    match key:
+        case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]):
+            return _words_of_key(first)
+        case ast.Call(func=function):
+            return words_of(last_name(function))
+    return words_of(_text(key))
 
 
 def _filled(loop: ast.For) -> set[str]:

@@ -22,12 +22,12 @@ from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.own_training import takes_steps
 from ..notebooks.reading import REDRAWN, cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
-from .evaluations import UNKNOWN, Meaning, Printing, data_in, names_in, results_of
+from .evaluations import COMPUTED, UNKNOWN, Meaning, Printing, data_in, names_in, results_of
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
 from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
 from .score_guesses import Code, Score
 
-_BASELINE = {*"baseline dummy naive initial random chance untrained before constant".split()}
+_BASELINE = {*"baseline dummy naive initial chance untrained before constant".split()}
 _BEST = {"best", "min", "max", "lowest", "highest"}
 #: A number whose name has one of these words says nothing about a model's quality.
 _NO_SCORE = {
@@ -278,7 +278,7 @@ class _Run:
         found = [score for score in map(self._with_meaning, found) if score is not None]
         found = [score for score in found if score.how == "reported" or self._is_trained(score)]
         by_name: dict[str, SeenScore] = {}
-        judged = [self._judged(_with_its_loss(score, found)) for score in found]
+        judged = [self._judged(score) for score in found]
         for score in sorted(judged, key=lambda score: score.rank):
             same = [other for other in by_name.values() if other.values[-1:] == score.values[-1:]]
             is_copy = any({*other.words} & {*score.words} or other.at == score.at for other in same)
@@ -290,27 +290,13 @@ class _Run:
                 by_name[score.name] = score
         scores = [score for score in by_name.values() if not score.is_count]
         directed = [score for score in scores if score.direction]
-        # A person has to say which of the other numbers is a score.
-        return directed or [score for score in scores if self._may_be_a_score(score)]
-
-    def _may_be_a_score(self, score: SeenScore) -> bool:
-        """Return whether a number of unknown meaning may be a score.
-
-        Data and curves are none. Neither are the variables of a loop that does not train, and those
-        computed from themselves, as a share of random actions that becomes smaller.
-        """
-        if score.key == "expression" and not score.meaning.is_evaluation:
-            return False
-        if Doubt.EARLY in score.doubts:
-            return False
-        if self._code.is_observed and not score.meaning.is_evaluation:
-            return False
-        node = self._code.statements[score.at][1]
-        is_loop = isinstance(node, ast.For | ast.While)
-        return bool(score.key) or not (
-            (is_loop and score.at not in self._trains)
-            or _is_of_itself(node, score.name, self._literals)
-        )
+        # A person has to say which of the other evaluations is a score.
+        return directed or [
+            score
+            for score in scores
+            if Doubt.EARLY not in score.doubts
+            and (score.meaning.is_evaluation or not self._code.is_observed)
+        ]
 
     def _with_meaning(self, score: SeenScore) -> SeenScore | None:
         """Give a number its meaning. Return None for inputs and states of the training."""
@@ -329,17 +315,6 @@ class _Run:
         if meaning.is_none and self._code.is_observed:
             return None
         return replace(score, meaning=meaning)
-
-    def _printing_of(self, number: PrintedNumber) -> Printing | None:
-        """Return the value in the code that was printed behind the words of a number."""
-        label = " ".join(number.label.split())
-        found = [
-            printing
-            for printing in self._evaluations.printings
-            if label and label in {" ".join(trimmed(it).split()) for it in printing.before}
-        ]
-        here = [it for it in found if self._code.statements[it.statement][0] == number.cell]
-        return next(iter(here or found), None)
 
     # --- the numbers that a run has shown -------------------------------------------------------
 
@@ -462,7 +437,7 @@ class _Run:
         alone = [
             printing
             for printing in self._evaluations.printings
-            if not any(trimmed(text).strip() for text in printing.before)
+            if not trimmed(printing.before.replace(COMPUTED, "")).strip()
         ]
         seen = 0
         for number in numbers:
@@ -498,7 +473,7 @@ class _Run:
     def _printed_alone(
         self, printing: Printing, meaning: Meaning, values: Sequence[float], cell: int
     ) -> SeenScore:
-        words = [*_call_words(printing.value, self._code), *words_of(ast.unparse(printing.value))]
+        words = self._words_of(printing)
         metric = metric_of(meaning.words) or metric_of(words)
         return SeenScore(
             name="_".join(metric.name.split()) if metric else "printed",
@@ -513,14 +488,22 @@ class _Run:
             loops=printing.loops,
         )
 
+    def _words_of(self, printing: Printing) -> list[str]:
+        """Return the words of the code whose value is printed."""
+        return [*_call_words(printing.value, self._code), *words_of(ast.unparse(printing.value))]
+
     def _printed(self) -> list[SeenScore]:
         found = []
-        for number in printed_numbers(self._texts):
-            printing = self._printing_of(number)
+        every = self._evaluations.printings
+        printings = [(self._code.statements[it.statement][0], it) for it in every]
+        for number in printed_numbers(self._texts, printings):
+            printing = number.printing
             meaning = UNKNOWN
             if printing is not None and not isinstance(printing.value, ast.Constant):
                 meaning = self._evaluations.of(printing.value, printing.scope)
             name, words = _named(number.label)
+            if printing is not None and metric_of(words) is None:
+                words += self._words_of(printing)
             score = SeenScore(
                 name=name,
                 how="printed",
@@ -622,8 +605,7 @@ class _Run:
         trend = None if score.text.endswith(".mean()") else trend_of(score.values)
         direction = self._direction(score, metric, trend)
         is_reported = score.how == "reported"
-        is_forest = "random forest" in " ".join(words)
-        is_baseline = bool((_BASELINE - ({"random"} if is_forest else set())) & {*words})
+        is_baseline = bool(_BASELINE & {*words})
         first = min(self._trains, default=0)
         is_early = self._code.run_by(score.at) < first and not is_reported
         is_sum = score.key == "" and score.name in self._sums
@@ -633,7 +615,7 @@ class _Run:
         is_of_batch = score.key == "" and score.name in _of_batches(node)
         is_of_batch |= score.key == "pattern" and score.loops > 1 and score.at in self._trains
         is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
-        is_item = is_item and not self._code.passed_by(score.at)
+        is_item = is_item and not self._code.passed_by(score.as_score())
         is_item = is_item and score.name not in _added(node)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
@@ -666,8 +648,8 @@ class _Run:
         is_number_only = is_weak and not is_minimized and bool(numbers & {*_singular(words)})
         is_unnamed = score.meaning.is_any and metric is None
         is_number_only &= is_unnamed or not score.meaning.is_evaluation
-        is_number_only |= bool(_SPREAD & {*words})
-        if score.key == "pattern" and "per" not in words:
+        is_number_only |= bool(_SPREAD & {*words_of(score.name)})
+        if score.key == "pattern" and "per" not in words and not score.meaning.is_evaluation:
             # The number in `accuracy after epoch 5` is no accuracy.
             is_number_only |= bool(numbers & {*_singular(words[-1:])})
         # The reward of the last step says nothing about a policy.
@@ -707,8 +689,9 @@ class _Run:
         )
 
     def _direction(self, score: SeenScore, metric: Metric | None, trend: str | None) -> str | None:
-        if score.meaning.direction is not None:
-            return score.meaning.direction
+        chosen = score.meaning.direction
+        if score.meaning.is_evaluation and chosen is not None:
+            return chosen
         if metric is None:
             last = self._code.run_by(score.at)
             loops = isinstance(self._code.statements[last][1], ast.For | ast.While)
@@ -716,8 +699,10 @@ class _Run:
         if score.meaning.is_any and metric.name == "score":
             return None
         direction = metric.direction
-        if metric.is_by_trend and trend is not None:
-            return trend
+        if metric.is_by_trend:
+            return trend or chosen
+        if metric.name == "score" and chosen is not None:
+            return chosen
         node = self._code.statements[score.at][1] if score.key == "expression" else None
         is_negated = node is not None and score.text.startswith("-")
         is_error = direction == "minimize" and not {"nll", "likelihood"} & {*metric.name.split()}
@@ -754,9 +739,10 @@ def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
     named, shown = metric_of(words), metric_of(meaning.words)
     if named is not None and shown is not None:
         says_more = not meaning.is_named and (shown.is_weak or not named.is_weak)
+        says_more |= named.name == "loss"  # whatever the loss is, other metrics come before it
         if (says_more and named.direction == meaning.direction) or named.name == shown.name:
             return [*words, *data]
-    others = SPLITS.keys() | _BASELINE | _BEST | _SPREAD | {"neg"}
+    others = SPLITS.keys() | _BASELINE | _BEST | {"neg"}
     return [*(word for word in words if word in others), *meaning.words]
 
 
@@ -766,19 +752,6 @@ def _is_saturated(score: SeenScore, metric: Metric | None) -> bool:
         return False
     is_share = metric.direction == "maximize" and score.value in (1.0, 100.0)
     return is_share or (metric.direction == "minimize" and score.value == 0.0)
-
-
-def _with_its_loss(score: SeenScore, others: Sequence[SeenScore]) -> SeenScore:
-    """Give a score of no known metric the words of a loss that has its value."""
-    metric = metric_of(score.words)
-    if metric is not None and metric.name != "score":
-        return score
-    for other in others:
-        known = metric_of(other.words)
-        is_same = other.values[-1:] == score.values[-1:] and not score.value.is_integer()
-        if is_same and known is not None and known.direction == "minimize":
-            return replace(score, words=[*score.words, *known.name.split()])
-    return score
 
 
 def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:

@@ -37,6 +37,18 @@ def evaluations(code: str) -> Evaluations:
         ("cm = confusion_matrix(y, p)\nx = np.sum(cm.diagonal()) / np.sum(cm)", "maximize"),
         ("x = np.trace(conf_mat) / conf_mat.sum()", "maximize"),
         ("x = 10 * value - np.mean((y - p) ** 2)", "maximize"),
+        # What is divided by a spread stays what it is.
+        ("x = np.sqrt(np.mean((y - p) ** 2)) / np.std(y)", "minimize"),
+        ("x = 1 - np.var(y - p) / np.var(y)", "maximize"),
+        ("X = (X - X.mean()) / X.std()\nx = model.score(X, y)", "maximize"),
+        # Data may be drawn by chance.
+        ("X = 2 * np.random.rand(100, 1)\nx = r2_score(X, model.predict(X))", "maximize"),
+        # The code keeps the best.
+        ("x = inf\nfor i in r:\n  c = f(i)\n  if c < x: x = c", "minimize"),
+        ("x = 0\nfor i in r:\n  c = f(i)\n  if c > x: x = c", "maximize"),
+        ("x = 9\nfor i in r:\n  c = f(i)\n  if x > c: x = c", "minimize"),
+        ("class M:\n  def fit(s):\n    if v > s.b: s.b = v\nm = M()\nx = m.b", "maximize"),
+        ("h = []\nfor i in r:\n  if c <= b: b = c\n  h.append(b)\nx = h[-1]", "minimize"),
         # What a training records of its own loss.
         ("x = []\nfor e in range(9):\n  x.append(np.mean((y - f(e)) ** 2))", "minimize"),
         ("class M:\n  def fit(s):\n    s.h = [abs(y - p)]\nm = M()\nx = m.h[-1]", "minimize"),
@@ -91,7 +103,7 @@ def test_a_metric_or_a_comparison_with_the_targets_is_an_evaluation(
         "x = tree.tree_.n_leaves",
         "x = alpha * tree.tree_.n_leaves + np.sum(tree.tree_.impurity) / n",
         "x = forest.feature_importances_[0]",
-        "x = np.random.randn() * 300",
+        "x = cross_val_score(m, X, y).std() * 2",
         "class K:\n  def __init__(self, k=3):\n    self.k = k\nx = K(k=5).k",
         "for x in range(9): pass",
         "x = accuracy_score(y, kmeans.labels_)",
@@ -108,6 +120,8 @@ def test_what_a_model_is_made_of_or_begins_with_is_no_evaluation(code: str) -> N
         # The only argument of a method is its object.
         "class S(list):\n  def average(self): return sum(self) / len(self)\nx = S(v).average()",
         # A list that nobody has named has nothing to do with another one.
+        "x = np.random.randn() * 300",
+        "x = -f(3) * 2",
         "g.setdefault(k, []).append(accuracy_score(y, p))\nx = np.unique(y)[0]",
         # A function within a function returns to that one.
         "def f():\n  def m(a, b): return np.mean(a == b)\n  return n_leaves\nx = f()",
@@ -120,19 +134,36 @@ def test_a_number_of_which_the_code_says_nothing_is_unknown(code: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "direction"),
+    [
+        ("def de(): return pop[fit.argmin()], fit.min()\nbest, x = de()", "minimize"),
+        ("x = max(fits)", "maximize"),
+        ("x = -min(costs)", "maximize"),
+        ("def f(p): return p[0]\nx = f(min(pop, key=f))", "minimize"),
+        ("x = fits[0]", None),
+    ],
+)
+def test_an_unknown_number_has_the_direction_in_which_the_code_chooses_it(
+    code: str, direction: str | None
+) -> None:
+    found = evaluations(code).of(ast.Name(id="x", ctx=ast.Load()))
+    assert (found.kind, found.direction) == (Kind.UNKNOWN, direction)
+
+
+@pytest.mark.parametrize(
     ("printing", "before"),
     [
-        ("print(f'K = {k}: {x}')", "K = #: "),
-        ("print('K = %d: %.3f%%' % (k, x))", "K = #: "),
-        ("print('K = {}: {:.2f}'.format(k, x))", "K = #: "),
-        ("print('K =', k, ':', x)", "K = # : "),
-        ("print('K = ' + str(k) + ': ' + str(x))", "K = #: "),
+        ("print(f'K = {k}: {x}')", "K = \0: "),
+        ("print('K = %d: %.3f%%' % (k, x))", "K = \0: "),
+        ("print('K = {}: {:.2f}'.format(k, x))", "K = \0: "),
+        ("print('K =', k, ':', x)", "K = \0 : "),
+        ("print('K = ' + str(k) + ': ' + str(x))", "K = \0: "),
     ],
 )
 def test_a_printed_value_is_known_by_the_text_before_it(printing: str, before: str) -> None:
     last = evaluations(printing).printings[-1]
     assert ast.unparse(last.value) == "x"
-    assert before in last.before
+    assert last.before == before
 
 
 def test_a_sum_of_numbers_is_printed_as_one_value() -> None:

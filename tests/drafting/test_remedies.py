@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from sweeper.drafting.draft import draft
 from sweeper.errors import NotebookError
+from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
 
 ADAM = "from torch.optim import Adam\n"
 SVC = "from sklearn.svm import SVC\n"
+NN = "from torch import nn\n"
 KERAS = "from keras import Sequential\nm = Sequential()\n"
 
 CASES: Sequence[tuple[str, str, str, str]] = [
@@ -75,6 +78,24 @@ CASES: Sequence[tuple[str, str, str, str]] = [
         ADAM + "def train(rate):\n  return Adam(w, lr=0.1)\nacc = train(read('x'))",
         "lr",
     ),
+    (
+        NN + "acc = f(nn.LSTM(28, 128), nn.Linear(128, 10))",
+        "sizes of layers are 128, the first in nn.LSTM in code cell 1, line 2: assign each size to",
+        NN + "hidden = 128\nacc = f(nn.LSTM(28, hidden), nn.Linear(hidden, 10))",
+        "hidden",
+    ),
+    (
+        NN + "acc = f(nn.GRU(300, hidden_size=128), nn.Linear(128, 10))",
+        "sizes of layers are 128, the first in nn.GRU in code cell 1, line 2: assign each size to",
+        NN + "hidden = 128\nacc = f(nn.GRU(300, hidden_size=hidden), nn.Linear(hidden, 10))",
+        "hidden",
+    ),
+    (
+        "lam = 0.1\nacc = ridge(X, y, lam)",
+        "write a parameters file, and below `space` what you want to vary, as `lam: {low: 0.025",
+        "weight_decay = 0.1\nacc = ridge(X, y, weight_decay)",
+        "weight_decay",
+    ),
 ]
 
 
@@ -100,6 +121,37 @@ def test_a_remedy_that_is_obeyed_works(
     settings = Settings.load(file)
     notebook.check_names(settings.sources)
     assert name in settings.space
+
+
+def test_where_no_score_is_seen_the_numbers_are_named_to_which_a_param_leads(
+    tmp_path: Path,
+) -> None:
+    from sweeper.drafting.observed_run import ObservedRun
+
+    cells = ["lr = 0.1\nn = f(lr)", "best_val = f(lr)", "x = 0.5 * 1", "plot()"]
+    notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
+    node = read_notebook(notebook.path)
+    for count, cell in enumerate(node.cells, 1):
+        cell.execution_count = count
+    numbers = {"n": (5.0, 1), "best_val": (0.25, 2), "x": (0.5, 3)}
+    node.metadata["sweeper"] = {
+        "numbers": {
+            name: {"values": [value.hex()], "cell": cell} for name, (value, cell) in numbers.items()
+        },
+        "changes": {"1:1": ["lr"], "1:2": ["n"], "2:1": ["best_val"], "3:1": ["x"]},
+    }
+    executed = tmp_path / "executed.ipynb"
+    nbformat.write(node, executed)
+    run = ObservedRun.read(executed, notebook)
+    with pytest.raises(NotebookError, match=r"name one of best_val = 0\.25 if .*best_val:min"):
+        _ = run.best
+    assert (named := run.named("best_val")) is not None
+    assert "lr: " in run.drafted(notebook, chosen=named, direction="minimize")
+
+
+def test_a_value_that_is_swept_is_not_called_one_that_cannot_be(tmp_path: Path) -> None:
+    text = draft(_notebook(tmp_path, "class C:\n  hidden = 16\nacc = f(C.hidden)"))
+    assert "C.hidden: " in text and "assigned only" not in text
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
+from sweeper.drafting.evaluations import Evaluations
 from sweeper.drafting.printed import Text, printed_numbers, values_found
 from sweeper.drafting.score_guesses import NOTHING, Code, Score
 from sweeper.drafting.seen_scores import Doubt, SeenScore, is_clear, seen_scores
@@ -62,6 +64,11 @@ def seen(
     return scores
 
 
+def is_letter(node: ast.AST) -> TypeGuard[ast.Name]:
+    """Whether code is a name of one small letter."""
+    return isinstance(node, ast.Name) and node.id in {"a", "b", "c"}
+
+
 def test_a_training_in_a_local_module_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +116,53 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         return
     assert list(map(repr, found[label].values)) == list(map(repr, values))
     assert list(map(repr, values_found(found[label].pattern, texts))) == list(map(repr, values))
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "pattern", "other"),
+    [
+        # What the code computes is another text in another trial.
+        (
+            "print(f'Acc with {k} kernel: {a}')",
+            "Acc with rbf kernel: 0.5",
+            r"kernel",
+            "a kernel 0.5",
+        ),
+        (
+            "print('Best:', m, 'with acc', a)",
+            "Best: GB with acc 0.5",
+            "with\\s+acc",
+            "x with acc 0.5",
+        ),
+        ("print(f'{o}: mae {a:.3f}')", "adam: mae 0.500", "mae", "sgd: mae 0.5"),
+        # Digits in a text that the code states are no other numbers.
+        (
+            "print('Mean of the last 10 episodes:', a)",
+            "Mean of the last 10 episodes: 0.5",
+            "Mean\\s+of\\s+the\\s+last\\s+10\\s+episodes",
+            "Mean of the last 10 episodes: 0.5",
+        ),
+        ("print('R2 after', 50, 'epochs:', a)", "R2 after 50 epochs: 0.5", "epochs", "epochs: 0.5"),
+    ],
+)
+def test_a_pattern_has_only_texts_that_the_code_states(
+    code: str, printed: str, pattern: str, other: str
+) -> None:
+    printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
+    texts = [Text(cell=1, stream="stdout", text=f"{printed}\n")]
+    number = printed_numbers(texts, printings)[-1]
+    assert number.printing is not None and ast.unparse(number.printing.value) == "a"
+    assert number.pattern.startswith(rf"{pattern}\W") and number.values == [0.5]
+    assert values_found(number.pattern, [Text(cell=1, stream="stdout", text=other)]) == [0.5]
+
+
+def test_several_labels_of_one_print_are_several_numbers() -> None:
+    code = "for name, m in models: print(name, m.score(X, y))"
+    printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
+    texts = [Text(cell=1, stream="stdout", text="LR 0.5\nSVM 0.75\n")]
+    found = printed_numbers(texts, printings)
+    assert [(number.label, number.values) for number in found] == [("LR", [0.5]), ("SVM", [0.75])]
+    assert all(number.printing is not None for number in found)
 
 
 def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
@@ -201,6 +255,25 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
         (
             ["print('precision recall support\\n   0  0.5  0.5  7\\naccuracy  0.55  7')"],
             "accuracy",
+            "maximize",
+        ),
+        # The score of a random forest is no baseline.
+        (
+            [
+                "def accuracy(a, b): return np.mean(np.array(a) == b)",
+                "print('Decision Tree:', accuracy([1, 2, 3], [1, 2, 4]))",
+                "print('Random Forest:', accuracy([1, 2, 3, 4], [1, 2, 3, 5]))",
+            ],
+            "random_forest",
+            "maximize",
+        ),
+        # Where the label has no metric, the printed code has it. Digits in the label are no number.
+        (
+            [
+                "rewards = [1.5, 2.5]\n"
+                "print('Average over last 100 episodes:', np.mean(rewards) / 3)"
+            ],
+            "average_over_last_episodes",
             "maximize",
         ),
         # Accuracy before recall, of which a model that predicts one class may have 1.
@@ -460,13 +533,6 @@ def test_what_a_later_cell_prints_comes_after_the_training_wherever_it_is_named(
     assert (first.name, first.cell, first.doubts) == ("valid_acc", 3, [])
 
 
-def test_a_function_that_only_reads_its_arguments_does_not_lead_to_later_scores() -> None:
-    fit = "def fit_line(x, rate):\n    return rate * x.mean()"
-    code = Code([fit, "x = data()\nw = fit_line(x, 0.1)", "mse = error(x)"])
-    score = Score(name="mse", how="assigned", at=3)
-    assert code.lines(score) == {(2, 1), (3, 1)}
-
-
 @pytest.mark.parametrize(
     ("cells", "clear"),
     [
@@ -498,7 +564,7 @@ def test_a_score_is_clear_where_no_other_would_do_as_well(
     ],
 )
 def test_what_a_loop_leaves_behind_is_no_score(tmp_path: Path, cell: str) -> None:
-    assert seen(tmp_path, f"{TRAINED};", cell) == []
+    assert seen(tmp_path, f"{TRAINED};", cell, changes={(1, 1): []}) == []
 
 
 def test_the_last_batch_of_an_evaluation_is_called_one_also_inside_of_a_with(
@@ -586,6 +652,52 @@ def test_a_fitness_is_better_in_the_direction_in_which_it_goes(
 ) -> None:
     found = seen(tmp_path, TRAINED, f"best_fitness = [abs(v) for v in {values}]\nModel().fit()")
     assert [score.direction for score in found] == [direction]
+
+
+@pytest.mark.parametrize(
+    ("code", "direction"),
+    [
+        ("fits = np.array([1.5, 2.5])\nbest_fitness = fits.min()", "minimize"),
+        ("fits = np.array([1.5, 2.5])\nbest_score = fits.min()", "minimize"),
+        ("best_fitness = abs(1.5)", None),
+    ],
+)
+def test_a_fitness_without_a_trend_is_better_as_the_code_chooses_it(
+    tmp_path: Path, code: str, direction: str | None
+) -> None:
+    found = seen(tmp_path, TRAINED, f"{code}\nModel().fit()")
+    assert [score.direction for score in found if score.name.startswith("best")] == [direction]
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("acc", "c"), ("results_a", "a"), ("b_accuracy", "b"), ("big_model_acc", "c")]
+)
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for n, m in [('a', M(a)), ('b', M(b)), ('c', M(c))]:",
+        "for n, m in {'a': M(a), 'b': M(b), 'c': M(c)}.items():",
+        "ms = [('a', M(a)), ('b', M(b)), ('c', M(c))]\nfor n, m in ms:",
+        "ms = []\nms.append(('a', M(a)))\nms.append(('b', M(b)))\nms.append(('c', M(c)))\n"
+        "for n, m in ms:",
+        "ns = ['a', 'b', 'c']\nms = [M(a), M(b), M(c)]\nfor n, m in zip(ns, ms):",
+        "x, y, z = M(a), M(b), M(c)\nfor n, m in zip(['a', 'b', 'c'], [M(a), M(b), M(c)]):",
+    ],
+)
+def test_only_one_model_of_a_loop_leads_to_its_score(loop: str, name: str, own: str) -> None:
+    code = Code([f"{loop}\n  acc = results[n] = m.score(X)"])
+    score = Score(name=name, how="", at=len(code.statements) - 1)
+    others = {
+        part.id for _, it in code.passed_by(score) for part in ast.walk(it) if is_letter(part)
+    }
+    assert others == {"a", "b", "c"} - {own}
+
+
+def test_a_model_that_a_loop_has_passed_by_does_not_lead_to_its_score() -> None:
+    code = Code(["lr = M(1)\nsvm = M(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
+    assert code.lines(Score(name="acc", how="", at=2)) == {(1, 2), (2, 1), (2, 2)}
+    code = Code(["lr = Ridge(1)\nsvm = SVR(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
+    assert code.lines(Score(name="ridge_acc", how="", at=2)) == {(1, 1), (2, 1), (2, 2)}
 
 
 def test_what_a_function_reads_is_what_stands_there_when_it_is_called() -> None:
