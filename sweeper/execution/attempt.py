@@ -38,7 +38,7 @@ from ..trials import (
     TrialState,
 )
 from .kernel_inputs import (
-    fixed_since,
+    changed_since,
     new_file,
     observed_env,
     own_params,
@@ -277,10 +277,11 @@ class Attempt:
 
     def _kernel_to_use(self) -> KernelOrigin | None:
         """Return how the kernel must be made. None if the fork policy decides."""
-        fixed = fixed_since(self._site.workload, self.spec)
-        # Shared cells have run with the fixed value, but this trial has a value of its own.
-        if self._kernel is None and fixed:
-            return KernelOrigin(reason=f"the trial began before {', '.join(fixed)} was fixed")
+        changed = changed_since(self._site.workload, self.spec)
+        # Shared cells have run with the present value, but this trial has a value of its own.
+        if self._kernel is None and changed:
+            names = ", ".join(changed)
+            return KernelOrigin(reason=f"the trial began with another value of {names}")
         return self._kernel
 
     def _request(self) -> ExecutionRequest:

@@ -70,9 +70,13 @@ def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
     return [name for name in names if workload.notebook.assigns(name)]
 
 
-def fixed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
-    """Return the swept params that the parameters file has fixed since the trial began."""
-    return sorted(spec.params.keys() & workload.settings.fixed.keys())
+def changed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
+    """Return the names that have a value of this trial alone, because it began with it.
+
+    Since then, they have been fixed, or have left the space or `fixed`.
+    """
+    own, fixed = own_params(workload, spec).keys(), spec.fixed.keys()
+    return sorted((own - workload.own_names) | (fixed - workload.settings.fixed.keys()))
 
 
 def trial_env(spec: TrialSpec) -> Mapping[str, str]:

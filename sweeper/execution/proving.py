@@ -11,7 +11,7 @@ from pathlib import Path
 from ..kernels import Failed, Inconclusive, KernelOrigin, Reference, Repetition
 from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialSpec, TrialState
 from .attempt import Attempt
-from .kernel_inputs import fixed_since
+from .kernel_inputs import changed_since
 from .site import Site
 
 #: Seconds between two checks in a slot that waits for a proof (chosen, not measured).
@@ -59,9 +59,9 @@ def is_usual(site: Site, spec: TrialSpec) -> bool:
     """Return whether a trial can be the reference of a proof.
 
     Two kinds of trials cannot. Trials that resume from a checkpoint have other outputs. Trials that
-    began before a param was fixed have another value than shared cells.
+    began with another value of a name than shared cells have.
     """
-    return spec.continues is None and not fixed_since(site.workload, spec)
+    return spec.continues is None and not changed_since(site.workload, spec)
 
 
 def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:

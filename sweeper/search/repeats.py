@@ -48,7 +48,7 @@ class RepeatedTrials(Repeats):
     def __init__(self, settings: Settings, trials: Sequence[FrozenTrial]) -> None:
         records = [record for trial in trials if (record := record_of(trial)) is not None]
         super().__init__(plan_of_repeats(settings), records)
-        self._trials = trials
+        self._settings, self._trials = settings, trials
         self._by_hand = {record.number for record in records if record.by_hand}
         self._is_full = len(records) - len(self._by_hand) >= settings.study.trials
 
@@ -56,10 +56,11 @@ class RepeatedTrials(Repeats):
     def due(self) -> tuple[int, int] | None:
         """Number of the proposal that must run again, and the seed or fold of this run.
 
-        None if no repeat is due. A repeat is due if all runs of its proposal have a score and the
-        proposal can still be the best. A proposal has only one run at a time, because each score
-        decides whether another run follows. If the study has all its trials, only proposals that
-        were queued by hand, in addition to these trials, run again.
+        None if no repeat is due. A repeat is due if all runs of its proposal have a score, the
+        present space allows its params, and the proposal can still be the best. A proposal has only
+        one run at a time, because each score decides whether another run follows. If the study has
+        all its trials, only proposals that were queued by hand, in addition to these trials, run
+        again.
         """
         for number, proposal in self.proposals.items():
             if self._is_full and number not in self._by_hand:
@@ -68,7 +69,8 @@ class RepeatedTrials(Repeats):
             has_scores = all(
                 has_score(run, self.plan["objective"]) for run in proposal.runs.values()
             )
-            if left and has_scores and not self.has_lost(proposal):
+            is_open = left and has_scores and self._can_repeat(proposal)
+            if is_open and not self.has_lost(proposal):
                 return number, left[0]
         return None
 
@@ -76,16 +78,26 @@ class RepeatedTrials(Repeats):
     def n_owed(self) -> int:
         """Number of further runs that running proposals may need."""
         runs = len(self.plan["values"])
-        return sum(
-            runs - len(proposal.runs)
-            for proposal in self.proposals.values()
-            if _is_running(proposal)
-        )
+        return sum(runs - len(proposal.runs) for proposal in self._running)
 
     @property
     def is_running(self) -> bool:
         """Whether a proposal is running, so that it may need another run."""
-        return any(map(_is_running, self.proposals.values()))
+        return bool(self._running)
+
+    @property
+    def _running(self) -> list[ConfirmedTrial]:
+        """The proposals that are running and may need another run."""
+        running = filter(_is_running, self.proposals.values())
+        return [proposal for proposal in running if self._can_repeat(proposal)]
+
+    def _can_repeat(self, proposal: ConfirmedTrial) -> bool:
+        """Return whether the present space allows the params of a proposal, and all are known.
+
+        A name that is swept since its first run has no value in that run. So the runs would not
+        have the same params.
+        """
+        return any(self._settings.can_run_again(run.params) for run in proposal.runs.values())
 
     def seen(self) -> list[FrozenTrial]:
         """Return one trial per proposal, with the mean of its runs, for the sampler."""

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..search.repeats import REPEAT, RepeatedTrials, seeds_of
-from ..search.samplers import InOrder, SamplerFactory, as_queued, noted_by, suggest
+from ..search.samplers import InOrder, SamplerFactory, as_queued, distributions, noted_by, suggest
 from ..search.seeds import trial_seed
 from ..search.trial_codec import RECORD, has_begun
 from ..settings import Settings
@@ -33,6 +33,8 @@ RETRY = "sweeper.retry"
 SEED = "sweeper.seed"
 #: Name of Optuna's own trial attribute with the params of a queued trial.
 QUEUED = "fixed_params"
+#: A queued trial with one of these attributes runs an earlier trial again.
+_AGAIN = {SEED, RETRY, REPEAT}
 
 _log = logging.getLogger(__name__)
 
@@ -202,6 +204,8 @@ class TrialQueue:
             sampler=samplers.make(number, index),
         )
         trial = optuna.Trial(study, trial_id)
+        if _runs_again(storage.get_trial(trial_id)):
+            return number, _same_params(storage, trial_id, samplers.settings.search_space)
         return number, suggest(trial, samplers.settings.search_space)
 
     def _next_id(self, storage: MirroredStorage, samplers: SamplerFactory) -> int:
@@ -216,8 +220,9 @@ class TrialQueue:
             _fix_fold(storage, trial_id, settings)
             return trial_id
         first = queued[0]
-        _drop_lost_values(storage, first, settings.search_space)
-        _fix_fold(storage, first._trial_id, settings)
+        if not _runs_again(first):
+            _drop_lost_values(storage, first, settings.search_space)
+            _fix_fold(storage, first._trial_id, settings)
         storage.set_trial_state_values(first._trial_id, OptunaState.RUNNING)
         return first._trial_id
 
@@ -251,13 +256,7 @@ def _fix_fold(storage: MirroredStorage, trial_id: int, settings: Settings) -> No
 
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
-    """Drop the values of a queued trial that the search space no longer allows. Log a warning.
-
-    A trial that runs an earlier trial again keeps all its values: with others, it would be no such
-    run, and a retry would continue the checkpoints of other params.
-    """
-    if trial.user_attrs.keys() & {SEED, RETRY}:
-        return
+    """Drop the values of a queued trial that the search space no longer allows. Log a warning."""
     queued = trial.system_attrs.get(QUEUED, {})
     values = {name: from_scalar(value) for name, value in queued.items() if name in space}
     lost = {name: value for name, value in values.items() if not space[name].allows(value)}
@@ -270,6 +269,30 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
             run_id_of(trial.number),
             as_yaml(lost),
         )
+
+
+def _runs_again(trial: FrozenTrial) -> bool:
+    """Return whether a queued trial runs an earlier trial again, with the same params."""
+    return bool(trial.user_attrs.keys() & _AGAIN)
+
+
+def _same_params(storage: MirroredStorage, trial_id: int, space: SearchSpace) -> dict[str, Any]:
+    """Set exactly the params with which a trial was queued, and return them.
+
+    The space may have changed since the earlier trial. With a value less or more, the trial would
+    not be the same, and a retry would continue the checkpoints of other params.
+    """
+    trial = storage.get_trial(trial_id)
+    earlier = trial.user_attrs.get(RETRY, trial.user_attrs.get(REPEAT))
+    known = distributions(space)
+    if earlier is not None:
+        known |= storage.trials()[earlier].distributions
+    queued = trial.system_attrs[QUEUED]
+    for name, value in queued.items():
+        if name in known and name not in trial.params:  # A sweep that was killed has set those.
+            inner = known[name].to_internal_repr(value)
+            storage.set_trial_param(trial_id, name, inner, known[name])
+    return {name: from_scalar(value) for name, value in queued.items()}
 
 
 def _begun(
@@ -291,9 +314,10 @@ def _begun(
         attempt: Number of the attempt, from 1.
         seed: Seed of the earlier attempt, which this one continues. None if it is the first one.
     """
+    seed = trial.user_attrs.get(SEED) if seed is None else seed
     # A parameter named `seed` is the trial's seed in every respect.
-    stated = {**settings.fixed, **params}.get("seed", trial.user_attrs.get(SEED))
-    if isinstance(stated, int):
+    stated = {**settings.fixed, **params}.get("seed")
+    if seed is None and isinstance(stated, int):
         seed = stated
     elif seed is None and settings.repeat is not None:  # All proposals begin with the same seed.
         seed = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]

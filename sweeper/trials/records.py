@@ -105,6 +105,8 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite"
     #: The trial ran longer than `limits.trial`.
     TIME_LIMIT = "time_limit"
+    #: The notebook can no longer set a param with which the trial began. No cell ran.
+    PARAM_LOST = "param_lost"
     #: A cell found the disk full, for the second time if the trial has failed. Or the executed
     #: notebook cannot be written, or a file that is not this study's is in its place.
     FILE = "file"

@@ -202,7 +202,7 @@ def test_a_trial_keeps_a_param_that_was_fixed_later_and_uses_no_shared_cells(
     outcome, _ = bench.run(REPORT, space={"y": [1]}, fixed={"x": 5.0}, params={"x": 2.0})
     assert outcome.scores == {"val": 2.0}
     assert outcome.kernel is not None
-    assert outcome.kernel.reason == "the trial began before x was fixed"
+    assert outcome.kernel.reason == "the trial began with another value of x"
 
 
 @pytest.mark.parametrize("name", ["000001.ckpt", "last.ckpt"])

@@ -218,16 +218,28 @@ def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
     )
 
 
-def test_a_trial_that_runs_another_one_again_keeps_values_that_the_space_no_longer_allows(
-    begin: Any,
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"space": {"x": {"low": 0.0, "high": 0.5}, "y": [[1], [2]]}},
+        {"space": {"x": {"low": 0.0, "high": 1.0}}},
+        {"space": {"y": [[1], [2]]}, "fixed": {"x": 0.5, "seed": 7}},
+        {"space": {"x": {"low": 0.0, "high": 1.0}, "y": [[1], [2]], "z": [1, 2]}},
+        {"space": {"z": [1, 2]}, "repeat": {"fold": 2}},
+    ],
+    ids=["narrower", "left", "fixed", "added", "others"],
+)
+def test_a_retry_has_exactly_the_params_and_the_seed_of_its_trial_whatever_has_changed(
+    begin: Any, now: dict[str, Any]
 ) -> None:
-    opened = begin(start=[{"x": 0.9}])
+    opened = begin({"x": {"low": 0.0, "high": 1.0}, "y": [[1], [2]]}, start=[{"x": 0.9}])
     first = opened.study.tell(opened.ask().number, failed())
-    narrower = {"x": {"low": 0.0, "high": 0.5}}
-    opened = Opened(opened.storage, changed(opened, space=narrower))
+    opened = Opened(opened.storage, changed(opened, **now))
     opened.study.enqueue(first.params, again=first)
     again = opened.ask()
     assert (again.params, again.seed, again.retry_of) == (first.params, first.seed, 0)
+    assert opened.optunas()[1].params == opened.optunas()[0].params
+    assert opened.again().ask().params == first.params  # the sweep was killed
 
 
 def test_a_start_trial_that_is_added_to_the_file_of_a_begun_study_is_queued_once(

@@ -115,6 +115,28 @@ def test_repeats_of_a_proposal_continue_after_a_restart_but_not_after_a_failure(
     assert again.ask().repeat_of is None
 
 
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"space": {**RANGE, "y": RANGE["x"]}},
+        {"space": {"y": RANGE["x"]}, "fixed": {"x": 0.5}},
+        {"space": {"x": {"low": 2.0, "high": 3.0}}},
+    ],
+)
+def test_a_proposal_is_repeated_only_with_the_params_of_its_first_run(
+    repeat: Any, now: dict[str, Any]
+) -> None:
+    opened = repeat(6, space=RANGE, seeds=2)
+    opened.run(0.5)
+    settings = Settings.from_mapping({**opened.settings.as_mapping, **now})
+    opened = Opened(opened.storage, settings)
+    third = opened.ask()
+    assert third.repeat_of is None
+    opened.study.tell(third.number, completed(0.5))
+    fourth = opened.ask()
+    assert (fourth.repeat_of, fourth.params) == (third.number, third.params)
+
+
 def test_a_slot_waits_for_a_running_trial_that_may_be_repeated_and_no_proposal_lacks_its_repeats(
     repeat: Any,
 ) -> None:

@@ -76,7 +76,13 @@ def test_an_interrupted_trial_keeps_its_params_even_if_the_space_has_changed(
 
 
 @pytest.mark.parametrize(
-    "now", [{"repeat": {"seeds": 2}}, {"repeat": {"fold": 2}}, {"study": {"seed": 8}}]
+    "now",
+    [
+        {"repeat": {"seeds": 2}},
+        {"repeat": {"fold": 2}},
+        {"study": {"seed": 8}},
+        {"fixed": {"seed": 42}},
+    ],
 )
 def test_an_interrupted_trial_keeps_its_seed_even_if_others_get_theirs_in_another_way(
     begin: Any, now: dict[str, Any]

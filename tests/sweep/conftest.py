@@ -54,6 +54,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         events = Events()
         plan: Any = SimpleNamespace(
             settings=settings,
+            notebook=None,
             inputs={},
             samplers=SamplerFactory(settings),
             paths=paths,

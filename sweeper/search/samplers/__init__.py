@@ -3,7 +3,7 @@
 The folder `study` decides when a proposal is made, and which queued trials come before it.
 """
 
-from .distributions import as_queued, suggest
+from .distributions import as_queued, distributions, suggest
 from .effects import effects_of
 from .factory import SamplerFactory
 from .fitting import check_fits
@@ -18,6 +18,7 @@ __all__ = [
     "as_queued",
     "can_predict",
     "check_fits",
+    "distributions",
     "effects_of",
     "noted_by",
     "suggest",

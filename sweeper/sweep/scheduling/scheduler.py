@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...errors import StorageAwayError, first_line
+from ...errors import NotebookError, StorageAwayError, first_line
 from ...machine.capacity import memory_of
 from ...notebook_api.messages import Point, StopReason
 from ...notebooks.executed import mark_ended
-from ...notebooks.metadata import read_metadata
+from ...notebooks.metadata import BLANK, read_metadata
+from ...notebooks.research import ResearchNotebook
 from ...search.pruners import PredictivePruner, make_pruner
+from ...settings.messages import as_yaml
+from ...settings.space import SearchSpace
 from ...study.access import LostFileError
 from ...study.endings import sent_outcome
 from ...study.located import LocatedStudy
@@ -33,6 +36,7 @@ from ...trials import (
     Event,
     Events,
     KernelUse,
+    Params,
     Progress,
     Reason,
     RunningTrial,
@@ -185,33 +189,37 @@ class TrialScheduler:
         Return None if there are no more trials. The call may wait until a running trial ends: if
         the order of trials is fixed, or if that end decides which frozen trial can still win.
         """
-        with self._asking:
-            try:
-                chosen = self._choose()
-            except Exception as error:  # noqa: BLE001  running trials must end before the sweep
-                self.lose(error)
-                self._stop_frozen()  # This may be the only slot, so nobody else would stop them.
-                return None
-            if not isinstance(chosen, TrialRecord):
-                return chosen
-            given = self._begin(chosen)
-            self._log.started(chosen)
-            self._events.announce(Event.TRIAL_STARTED, chosen)
-            is_adopted = self._adopt(given[0])
-        # With several slots, the next proposal is made while trials run. With one slot, it is made
-        # only when the last trial has ended, so that the params of a trial depend on the study
-        # alone, and not on timing.
-        if self._executor.jobs > 1:
-            # An error of this thread is dropped: the next call of `ask` meets the same error.
-            self._ahead.submit(self._study.prepare, self._samplers)
-        return self.next_trial() if is_adopted else given
+        while True:
+            with self._asking:
+                try:
+                    chosen = self._choose()
+                except Exception as error:  # noqa: BLE001  running trials must end before the sweep
+                    self.lose(error)
+                    self._stop_frozen()  # This may be the only slot, so nobody else would do it.
+                    return None
+                if not isinstance(chosen, TrialRecord):
+                    return chosen
+                given = self._begin(chosen)
+                self._log.started(chosen)
+                self._events.announce(Event.TRIAL_STARTED, chosen)
+                ends_at_once = self._ends_at_once(given[0])
+            # With several slots, the next proposal is made while trials run. With one slot, it is
+            # made only when the last trial has ended, so that the params of a trial depend on the
+            # study alone, and not on timing.
+            if self._executor.jobs > 1:
+                # An error of this thread is dropped: the next call of `ask` meets the same error.
+                self._ahead.submit(self._study.prepare, self._samplers)
+            if not ends_at_once:
+                return given
 
-    def _adopt(self, spec: TrialSpec) -> bool:
-        """Use the observed run as a trial that has just begun. Return whether it is the same.
+    def _ends_at_once(self, spec: TrialSpec) -> bool:
+        """End a trial that has just begun, if it cannot run or is the observed run.
 
-        The slots next to this one begin later, so that they know how long the run has taken.
+        The slots next to this one begin later, so that they know how long the observed run took.
         """
-        outcome = self._plan.adopt and self._plan.adopt(spec, self._plan.workload)
+        outcome = without_param(spec, self._plan.notebook, self._settings.search_space)
+        if outcome is None and self._plan.adopt is not None:
+            outcome = self._plan.adopt(spec, self._plan.workload)
         if outcome is not None:
             self.finish_trial(spec, outcome)
         return outcome is not None
@@ -453,7 +461,8 @@ class TrialScheduler:
             self._stop_switch.close(why, StopCause.FAULT)
         if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
             self._stop_switch.close(record.message, StopCause.FAULT)
-        if not record.is_final:  # The trial is run again, so it interrupts no row of failures.
+        # A trial that is run again, or that could not be, interrupts no row of failures.
+        if not record.is_final or record.reason is Reason.PARAM_LOST:
             return
         has_failed = record.state is TrialState.FAILED
         self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
@@ -523,17 +532,13 @@ class TrialScheduler:
         return statistics.median(took_s) if took_s else None
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
+        earlier = self._earlier_try(record)
         return TrialSpec(
             study=self._study.name,
             study_id=self._study.study_id,
             number=record.number,
             params=record.params,
-            # A trial that an earlier sweep began keeps its params, even if a name is fixed now.
-            fixed={
-                name: value
-                for name, value in self._settings.fixed.items()
-                if name not in record.params
-            },
+            fixed=self._fixed(record, earlier),
             seed=record.seed,
             attempt=record.attempt,
             notebook=record.notebook,
@@ -541,10 +546,30 @@ class TrialScheduler:
             artifact_dir=self._paths.saved(run_id_of(record.first_number)),
             inputs=self._inputs,
             code=self._log.code,
-            continues=self._earlier_try(record),
+            continues=earlier,
             alone_on=self._shortages.alone_on(record),
             proposal=self._study.proposal(record.number),
         )
+
+    def _fixed(self, record: TrialRecord, earlier: Path | None) -> Params:
+        """Return the params of a trial that are the same in all trials.
+
+        A trial that an earlier sweep began, or its retry, keeps its params and its seed even if
+        they are fixed now. It keeps a fixed value even if the name is swept now.
+
+        Args:
+            record: Record of the trial.
+            earlier: Executed notebook of an earlier attempt or try. None for the first attempt.
+        """
+        fixed = {**self._settings.fixed}
+        swept_since = self._settings.search_space.missing(record.params)
+        if earlier is not None and swept_since:
+            # The worker has not yet moved the notebook of an earlier attempt.
+            begun = read_metadata(record.notebook) or read_metadata(earlier) or BLANK
+            fixed |= {name: begun.fixed[name] for name in swept_since if name in begun.fixed}
+        if isinstance(fixed.get("seed"), int) and fixed["seed"] != record.seed:
+            del fixed["seed"]
+        return {name: value for name, value in fixed.items() if name not in record.params}
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
         """Return the newest notebook of an earlier attempt or try. None for the first attempt.
@@ -565,6 +590,28 @@ class TrialScheduler:
 
     def _notebook_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))
+
+
+def without_param(
+    spec: TrialSpec, notebook: ResearchNotebook, space: SearchSpace
+) -> TrialOutcome | None:
+    """Return the end of a trial that began with a param which the notebook can no longer set.
+
+    Such a trial would run with the notebook's own value, but be recorded with its param. Return
+    None for any other trial.
+    """
+    # The names of the present space were checked before the sweep.
+    left = {name: value for name, value in spec.params.items() if name not in space}
+    if not left:
+        return None
+    try:
+        notebook.check_names(
+            {name: f"it began with {name}: {as_yaml(value)}" for name, value in left.items()}
+        )
+    except NotebookError as error:
+        why = f"{error}; to run this trial, undo the change of the name, and give `retry`"
+        return TrialOutcome(state=TrialState.FAILED, reason=Reason.PARAM_LOST, message=why)
+    return None
 
 
 def _is_lost(outcome: TrialOutcome) -> bool:

@@ -227,6 +227,30 @@ def test_a_retry_uses_the_checkpoints_of_the_first_attempt(
     assert second.checkpoint_dir == first.checkpoint_dir
 
 
+def test_a_trial_that_is_run_again_keeps_its_seed_and_the_fixed_value_of_a_name_that_is_swept_now(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    specs: list[TrialSpec] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        specs.append(spec)
+        if spec.attempt > 1:
+            return scored(spec, running)
+        ExecutedNotebook(nbformat.v4.new_notebook(), spec).write()
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU)
+
+    unit = {"low": 0.0, "high": 1.0}
+    both = {"space": {"x": unit, "y": unit}, "fixed": {"seed": 42}}
+    for sections in ({"fixed": {"y": 0.25}}, both):
+        settings = small_settings("swept since", study={"trials": 1}, **sections)
+        scheduler = make_scheduler(Study.open(storage, settings), settings, jobs=1)
+        InlineExecutor(run, jobs=1).run(scheduler)
+        scheduler.close()
+    first, again = specs
+    assert (first.fixed, again.fixed) == ({"y": 0.25}, {"y": 0.25})
+    assert (again.params, again.seed) == (first.params, first.seed)
+
+
 @pytest.mark.parametrize(
     ("written", "continued"),
     [
