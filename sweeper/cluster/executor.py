@@ -26,7 +26,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ..errors import BrokenError, SettingsError, first_line, shortened
-from ..execution.earlier_attempt import keep_earlier_attempt
+from ..execution.earlier_attempt import make_way
 from ..execution.executor import TrialSource
 from ..execution.verdict import failed
 from ..execution.workload import Workload
@@ -502,7 +502,7 @@ class Member:
         trial = _TrialThere(task=task, spec=spec, running=running)
         self.running[task] = running
         try:
-            in_the_way = keep_earlier_attempt(spec, self.patience)
+            in_the_way = make_way(spec, self.patience)
             if in_the_way is not None:
                 return in_the_way
             self._send_trial(trial)

@@ -1,8 +1,9 @@
-"""Rename the executed notebook of an earlier attempt, so that it is kept."""
+"""Keep the executed notebook of an earlier attempt, and no checkpoints of another trial."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,12 @@ from ..trials import Reason, TrialOutcome, TrialSpec, attempt_path
 from .verdict import failed
 
 
-def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
-    """Rename the executed notebook of the previous attempt, so that the new one can be written.
+def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
+    """Prepare the paths of an attempt, so that it can write its notebook and resumes only itself.
+
+    The executed notebook of the previous attempt is renamed. A first attempt that is no retry has
+    no checkpoints of its own, so those in its folder are removed: a study with the same folder may
+    have left them.
 
     An observed run that continues overwrites it.
 
@@ -26,7 +31,7 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | 
         write. Else None.
 
     Raises:
-        OSError: The file cannot be read or renamed.
+        OSError: The notebook cannot be read or renamed, or the checkpoints cannot be removed.
     """
     path = spec.notebook
     owner = patience.insist(partial(_study_of, path))
@@ -35,6 +40,8 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | 
         return failed(Reason.FILE, message)
     if owner is not None and spec.attempt > 1 and spec.continues != path:
         patience.insist(partial(os.replace, path, attempt_path(path, spec.attempt - 1)))
+    if spec.attempt == 1 and spec.continues is None and spec.checkpoint_dir.exists():
+        patience.insist(partial(shutil.rmtree, spec.checkpoint_dir))
     return None
 
 

@@ -12,7 +12,7 @@ from ..notebook_api.messages import Point
 from ..study_folder.patience import is_of_the_machine
 from ..trials import Points, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .attempt import Attempt
-from .earlier_attempt import keep_earlier_attempt
+from .earlier_attempt import make_way
 from .early_start import is_disproven, start_early, withhold, without_unproven
 from .executor import TimeLeft
 from .proving import is_usual, learn_of_kernels, prove_forking
@@ -83,7 +83,7 @@ class Worker:
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run the trial. Run it a second time if its kernel may have caused a failure."""
-        in_the_way = keep_earlier_attempt(spec, self.site.patience)
+        in_the_way = make_way(spec, self.site.patience)
         if in_the_way is not None:
             return in_the_way
         control = running.control

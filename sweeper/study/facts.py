@@ -146,10 +146,16 @@ class StudyFacts:
             ) from error
 
     @classmethod
-    def kept_in(cls, file: Path | None) -> StudyFacts | None:
-        """Return the facts in the file of a study that was removed. None without such a file."""
+    def kept_in(cls, file: Path | None, *, study: str) -> StudyFacts | None:
+        """Return the facts in the file of a study that was removed. None without such a file.
+
+        Args:
+            file: File of the facts. None for no file.
+            study: Name of the study. Facts of another study do not count.
+        """
         with suppress(StudyError):
-            return cls.read(file or Path())[1]
+            name, facts = cls.read(file or Path())
+            return facts if name == study else None
         return None
 
     def write(self, file: Path, *, study: str) -> None:

@@ -220,7 +220,7 @@ class Study:
             repeats = None if settings.repeat is None else plan_of_repeats(settings)
             new = StudyFacts(id=uuid.uuid4().hex, objectives=names, repeats=repeats)
             # The file has the facts of a study that a killed sweep has removed to begin anew.
-            earlier = replaced or StudyFacts.kept_in(kept_facts)
+            earlier = replaced or StudyFacts.kept_in(kept_facts, study=settings.name)
             if earlier is not None:
                 spent_s, n_trials = earlier.spent_s, earlier.replaced_trials
                 new = replace(new, spent_s=spent_s, replaced_trials=n_trials)

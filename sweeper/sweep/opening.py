@@ -94,6 +94,8 @@ def opened(
             plan = with_inputs(plan)  # It begins anew, with the newest files and data.
         folder.is_needed = is_restored
         check_resumed(plan, study, is_restored=is_restored)
+        if not study.records():  # An earlier study in this folder may have left its notes.
+            paths.notes.unlink(missing_ok=True)
         if plan.confirming is not None:
             study.confirm(plan.confirming, has_changed=has_changed)
         study.queue_new(plan.settings)

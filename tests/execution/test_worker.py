@@ -63,6 +63,7 @@ class Bench:
         kernel: str = "python3",
         running: RunningTrial | None = None,
         number: int = 0,
+        attempt: int = 1,
         notebook: Path | None = None,
         **settings: Any,
     ) -> tuple[TrialOutcome, Any]:
@@ -95,6 +96,7 @@ class Bench:
             number,
             params={"x": 2.0} if params is None else params,
             seed=77,
+            attempt=attempt,
             notebook=self.folder / "out" / f"{number:04d}.ipynb",
             checkpoint_dir=self.folder / "checkpoints",
             artifact_dir=self.folder / "artifacts",
@@ -219,11 +221,11 @@ def test_artifacts_are_listed_and_removed_before_an_attempt_that_starts_from_scr
     assert (list(saved), saved["1.0.pt"].size_bytes) == (["1.0.pt"], 7)
     (bench.folder / "checkpoints").mkdir()
     (bench.folder / "checkpoints" / name).write_text("state")
-    _, node = bench.run(*cells)  # this attempt resumes from a checkpoint
+    _, node = bench.run(*cells, attempt=2)  # it resumes from a checkpoint
     assert "['1.0.pt']" in printed(node)
     assert list(node.metadata.sweeper.artifacts) == ["1.0.pt", "2.0.pt"]
     (bench.folder / "checkpoints" / name).unlink()
-    _, node = bench.run(*cells)
+    _, node = bench.run(*cells, attempt=3)
     assert "[]" in printed(node)
     assert list(node.metadata.sweeper.artifacts) == ["2.0.pt"]
 

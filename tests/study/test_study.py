@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -14,6 +15,7 @@ from studies import small_settings
 
 from sweeper.errors import StudyError
 from sweeper.search.samplers import ScoreModels
+from sweeper.study.facts import StudyFacts
 from sweeper.study.insights import figure_of, forest_importances, param_importances
 from sweeper.study.study import Study
 from sweeper.trials import Importance, Reason, TrialOutcome
@@ -103,6 +105,14 @@ def test_new_facts_replace_only_their_fields_and_survive_a_restart(begin: Any) -
     facts = opened.again().study.facts
     assert (facts.template, facts.tracking_uri, facts.id) == ("c", "b", study_id)
     assert begin().study.study_id != study_id
+
+
+def test_facts_that_another_study_has_left_in_the_folder_do_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "study.json"
+    left = StudyFacts(id="1", objectives=["val"], template="t", settings={"space": {}}, spent_s=9.0)
+    left.write(file, study="my")
+    assert StudyFacts.kept_in(file, study="my") == left
+    assert StudyFacts.kept_in(file, study="my2") is None
 
 
 UNIT = {"low": 0.0, "high": 1.0}

@@ -1,0 +1,57 @@
+"""An attempt at a trial has the values with which the trial began, and only its own checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import workload_of
+
+from sweeper.execution.earlier_attempt import make_way
+from sweeper.execution.kernel_inputs import changed_since, own_params
+from sweeper.study_folder.patience import Patience
+from sweeper.testing import trial_spec, write_notebook
+
+
+@pytest.mark.parametrize(
+    ("now", "spec", "changed"),
+    [
+        ({}, {}, []),
+        ({"fixed": {"y": 2.0, "seed": 42}}, {"fixed": {"y": 2.0, "seed": 42}, "seed": 42}, []),
+        ({"fixed": {"seed": 42}}, {}, ["seed"]),
+        ({"space": {"y": [1.0]}}, {}, ["x"]),
+        ({"space": {"y": [1.0]}, "fixed": {"x": 2.0}}, {}, ["x"]),
+        ({"space": {"x": [1.0], "y": [1.0]}}, {"fixed": {"y": 2.0}}, ["y"]),
+    ],
+    ids=["nothing", "nothing fixed", "seed", "left", "fixed", "swept"],
+)
+def test_names_whose_value_a_trial_has_alone_are_those_that_have_changed_since_it_began(
+    tmp_path: Path, now: dict[str, Any], spec: dict[str, Any], changed: list[str]
+) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = y = 1.0\nseed = 0")
+    workload = workload_of(notebook, **now)
+    begun = trial_spec(**{"params": {"x": 0.5}, "seed": 7, **spec})
+    assert changed_since(workload, begun) == changed
+    assert own_params(workload, begun)["x"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("attempt", "continues", "is_kept"),
+    [(1, None, False), (2, None, True), (1, Path("0003.ipynb"), True)],
+    ids=["first", "second", "retry"],
+)
+def test_a_first_attempt_does_not_resume_from_checkpoints_that_another_study_has_left(
+    tmp_path: Path, attempt: int, continues: Path | None, is_kept: bool
+) -> None:
+    checkpoint = tmp_path / "checkpoints" / "000009.ckpt"
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    spec = trial_spec(
+        notebook=tmp_path / "0007.ipynb",
+        checkpoint_dir=checkpoint.parent,
+        attempt=attempt,
+        continues=continues,
+    )
+    assert make_way(spec, Patience("the outputs", may_pass=lambda _: False)) is None
+    assert checkpoint.exists() == is_kept
