@@ -261,7 +261,7 @@ def _mattered(study: StudySoFar) -> Iterator[Mattered]:
     completed = study.completed
     tried = [
         param
-        for param in completed[0].params
+        for param in {name for trial in completed for name in trial.params}
         if len({repr(trial.params.get(param)) for trial in completed}) > 1
     ]
     if study.importances is None or len(tried) < 2 or without_effect(completed):

@@ -67,10 +67,11 @@ def param_importances(
 
     Returns:
         By objective the params, the largest share first. Shares add up to 1. Empty if there are
-        fewer than 10 completed trials. An objective whose scores are all equal is missing.
+        fewer than 10 completed trials, or if the models know fewer: trials that ran before a param
+        was swept do not count. An objective whose scores are all equal is missing.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len(completed) < _FEWEST_TRIALS:
+    if (len(completed) if models is None else models.n_completed) < _FEWEST_TRIALS:
         return {}
     names = [] if models is None else models.names
     tried = [name for name in names if len({trial.params.get(name) for trial in completed}) > 1]

@@ -98,10 +98,8 @@ def without_effect(records: Iterable[TrialRecord]) -> list[str]:
     completed = [record for record in records if record.state is TrialState.COMPLETED]
     if len(completed) < _TRIALS_TO_TELL or len({repr(r.scores) for r in completed}) > 1:
         return []
-    values = {
-        name: {repr(record.params.get(name)) for record in completed}
-        for name in completed[0].params
-    }
+    names = dict.fromkeys(name for record in completed for name in record.params)
+    values = {name: {repr(record.params.get(name)) for record in completed} for name in names}
     tried = [name for name in values if len(values[name]) > 1]
     return tried and [
         f"all {len(completed)} completed trials have the same scores to the last bit: "

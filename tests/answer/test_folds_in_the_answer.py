@@ -1,4 +1,4 @@
-"""The fold of a repeat is a param of each trial, but nobody chooses it."""
+"""The answer knows params that only some trials have, and folds, which nobody chooses."""
 
 from __future__ import annotations
 
@@ -47,3 +47,23 @@ def test_the_answer_names_a_fold_where_trials_fail_but_not_as_what_mattered_nor_
     assert naming - {"best", "params"} == ({"failed"} if fails else set())
     assert found.region is None
     assert found.spent is not None and found.spent.driver is None
+
+
+def test_the_answer_says_what_mattered_also_in_a_study_that_began_with_one_param() -> None:
+    unit = {"low": 0.0, "high": 1.0}
+    records = [
+        trial_record(
+            number,
+            params={"x": number / 20, **({"y": (number * 0.618) % 1} if number > 5 else {})},
+            scores={"val": number / 20},
+        )
+        for number in range(20)
+    ]
+    study = StudySoFar(
+        settings=small_settings("s", space={"x": unit, "y": unit}, study={"trials": 20}),
+        records=records,
+        best=records[-1:],
+        words=["out/s"],
+        importances={"val": {"x": Importance(0.9, 0.8, 1.0), "y": Importance(0.1, 0.0, 0.2)}},
+    )
+    assert [[*group] for group in answer_of(study).mattered[0].groups] == [["x"]]

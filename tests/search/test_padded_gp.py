@@ -10,6 +10,7 @@ import pytest
 from opened_studies import completed
 from studies import small_settings
 
+from sweeper.search.samplers import distributions
 from sweeper.search.samplers.padding import Padding
 
 pytestmark = pytest.mark.slow  # Gaussian processes
@@ -115,8 +116,25 @@ def test_the_gaussian_process_finds_the_better_branch_and_its_best_params(begin:
 
 def test_the_trial_that_is_being_proposed_does_not_count_as_a_running_one() -> None:
     study = optuna.create_study()
-    study.tell(study.ask({"lr": optuna.distributions.FloatDistribution(1e-4, 1.0, log=True)}), 0.5)
+    _ran(study, optimizer="adam", lr=0.1, warmup=5)
     study.ask()
     seen = padding_of(SPACE).seen(study).get_trials()
     assert [trial.number for trial in seen] == [0]
     assert seen[0].params.keys() == SPACE.keys()
+
+
+def test_a_trial_that_ran_before_a_dimension_was_swept_is_left_out() -> None:
+    study = optuna.create_study()
+    _ran(study, lr=0.1)
+    _ran(study, lr=0.1, optimizer="adam")
+    _ran(study, lr=0.1, optimizer="adam", warmup=5)
+    _ran(study, lr=0.1, optimizer="sgd", nesterov=False)
+    _ran(study, lr=0.1, optimizer="sgd", nesterov=True)
+    seen = padding_of(SPACE).seen(study).get_trials()
+    assert [trial.number for trial in seen] == [2, 3]
+
+
+def _ran(study: optuna.Study, **params: Any) -> None:
+    known = distributions(small_settings("s", space=SPACE).search_space)
+    used = {name: known[name] for name in params}
+    study.add_trial(optuna.trial.create_trial(params=params, distributions=used, value=0.5))

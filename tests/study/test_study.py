@@ -187,6 +187,22 @@ def test_a_param_whose_range_was_changed_has_an_importance(by_process: bool) -> 
     assert found["x"].share > 0.9
 
 
+@pytest.mark.slow  # torch is imported
+@pytest.mark.parametrize("n_with_both", [0, 9, 10])
+def test_trials_that_ran_before_a_param_was_swept_do_not_count_for_importances(
+    n_with_both: int,
+) -> None:
+    pytest.importorskip("torch")
+    made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    made.optimize(lambda it: it.suggest_float("x", 0, 1), 20)
+    made.optimize(lambda it: it.suggest_float("x", 0, 1) + it.suggest_float("y", 0, 1), n_with_both)
+    space = small_settings("s", space={"x": UNIT, "y": UNIT}).search_space
+    models = ScoreModels(made, space, ["val"])
+    found = param_importances(made, ["val"], models)
+    assert [{*by_param} for by_param in found.values()] == [{"x", "y"}] * (n_with_both == 10)
+    assert (models.of("val") is None) == (n_with_both == 0)
+
+
 @pytest.mark.slow  # scikit-learn is imported
 def test_a_retry_whose_value_is_outside_of_its_narrowed_range_does_not_prevent_importances() -> (
     None

@@ -131,5 +131,7 @@ def test_params_are_reported_as_without_effect_if_ten_trials_have_the_same_score
     ]
     (remark,) = without_effect([*trials, FAILED])
     assert remark.endswith("have the same scores to the last bit: lr had no effect")
+    later = replace(trials[0], params={**trials[0].params, "added": 2})
+    assert "lr, added had no effect" in without_effect([*trials, later])[0]
     assert without_effect(trials[1:]) == []
     assert without_effect([*trials, replace(trials[0], scores={"acc": 0.6})]) == []

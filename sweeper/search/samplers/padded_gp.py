@@ -73,12 +73,12 @@ class PaddedGP(optuna.samplers.GPSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose values for the dimensions of all branches. A trial uses those of its branch."""
-        study = with_expected_scores(study, is_clipped=True)
+        study = self._padding.seen(with_expected_scores(study, is_clipped=True))
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(completed) < self._fits_from:
             return self._padding.design(self._index, seed=self._design_seed)
         with on_one_thread():
-            return dict(super().sample_relative(self._padding.seen(study), trial, search_space))
+            return dict(super().sample_relative(study, trial, search_space))
 
     def _sample_relative_impl(
         self,

@@ -17,7 +17,7 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial
 
-from ...settings.space import ChoiceDimension, SearchSpace, as_scalar
+from ...settings.space import ChoiceDimension, SearchSpace, as_scalar, from_scalar
 from .distributions import distributions
 from .views import StorageView
 
@@ -31,16 +31,18 @@ _MOST_STEPS = 16
 
 
 class Padding:
-    """Gives every trial of a space a value of every dimension.
+    """Gives every trial of a space a value of every dimension that its branch closes.
 
     Attributes:
         distributions: Distributions of all dimensions that have more than one value.
         modelled: The same dimensions as a Gaussian process models them: long ranges with steps are
             continuous.
-        values: Value of each dimension for trials without it: the middle of its range.
+        values: Value of each dimension for trials in whose branch it does not exist: the middle of
+            its range.
     """
 
     def __init__(self, space: SearchSpace) -> None:
+        self._space = space
         parents = {parent for _, dimension in space.items() for parent in dimension.when}
         self.distributions = {
             name: distribution
@@ -119,15 +121,24 @@ class Padding:
     def seen(self, study: optuna.Study) -> optuna.Study:
         """Return a view of the study in which each trial has a value of every dimension.
 
-        A trial without params is left out: it is being proposed, or waits in the queue.
+        A trial without params is left out: it is being proposed, or waits in the queue. A trial
+        that ran before a dimension was swept is left out, too: it had one value there, which is not
+        known here.
         """
         return StorageView(study._storage, self._filled).study(study)
 
     def _filled(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        filled = [copy.copy(trial) for trial in trials if trial.params]
+        filled = [copy.copy(trial) for trial in trials if trial.params and not self._lacks(trial)]
         for trial in filled:
             trial.params = {**self.values, **trial.params}
         return filled
+
+    def _lacks(self, trial: FrozenTrial) -> bool:
+        """Return whether a trial has no value of a dimension that exists in its branch."""
+        if self.distributions.keys() <= trial.params.keys():
+            return False
+        params = {name: from_scalar(value) for name, value in trial.params.items()}
+        return not self.distributions.keys().isdisjoint(self._space.missing(params))
 
     def only_active(self, acquisition: Any) -> Any:
         """Return an acquisition function that fixes dimensions which a candidate will not have."""

@@ -132,10 +132,15 @@ class ScoreModels:
             return {}
         return {name: model.noise for name, model in self._fitted.items() if model is not None}
 
+    @property
+    def n_completed(self) -> int:
+        """Number of completed trials that the models know."""
+        return len(self._completed)
+
     def of(
         self, objective: str, *, before_step: Callable[[], None] = lambda: None
     ) -> ScoreModel | None:
-        """Return the model of an objective. None if all its scores are equal.
+        """Return the model of an objective. None if it has no scores, or if all are equal.
 
         Args:
             objective: Name of the objective.
@@ -149,6 +154,8 @@ class ScoreModels:
     def _fit(self, index: int) -> ScoreModel | None:
         from optuna._gp import gp, prior
 
+        if not self._completed:
+            return None
         is_minimized = self._directions[index] == StudyDirection.MINIMIZE
         sign = 1 if is_minimized else -1
         best = min(self._completed, key=lambda trial: sign * trial.values[index])
