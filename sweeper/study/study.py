@@ -9,6 +9,7 @@ trial whose record states a final end is never run again. A trial whose record s
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -64,6 +65,8 @@ from .rebuilt import proposal_of
 from .session_lock import locked_storage
 from .storage import MirroredStorage
 from .stored import stored_records
+
+_log = logging.getLogger(__name__)
 
 
 class Study:
@@ -363,27 +366,65 @@ class Study:
     def learn(self, studies: Sequence[Sequence[LearnedTrial]]) -> None:
         """Store trials of earlier studies, and queue the best params of each study.
 
+        The trials of the last call are forgotten, and their best params run no more.
+
         Args:
             studies: Trials of each earlier study, the best first.
         """
-        self._queue_once(trials[0].params for trials in studies)
+        before = self.facts.learned or ()
+        self._queue_instead(
+            [trials[0].params for trials in before], [trials[0].params for trials in studies]
+        )
         self.note_facts(learned=studies)
-
-    def _queue_once(self, wanted: Iterable[Params]) -> None:
-        for params in map(as_queued, wanted):
-            if params not in [trial.system_attrs.get(QUEUED) for trial in self._trials()]:
-                self._study.enqueue_trial(params)
 
     def queue_new(self, settings: Settings) -> None:
         """Queue the entries of `start` that the parameters file did not have in the last sweep.
+
+        Those that it no longer has run no more.
 
         Args:
             settings: Settings of this sweep.
         """
         known = self.facts.settings.get("start", ())
+
+        def params_of(entries: Sequence[Params]) -> list[dict[str, Any]]:
+            return settings.model_copy(update={"start": entries}).start_params
+
         # Entries are compared as they are in the file: `start_params` adds to them.
         new = [params for params in settings.start if params not in known]
-        self._queue_once(settings.model_copy(update={"start": new}).start_params)
+        gone = [params for params in known if params not in settings.start]
+        self._queue_instead(params_of(gone), params_of(new))
+        n_begun, n_wanted = self.claimed()[0], settings.study.trials
+        n_waiting = sum(not trial.user_attrs for trial in self._trials(OptunaState.WAITING))
+        if new and n_waiting and n_begun >= n_wanted:
+            _log.warning(
+                "study.trials: %d: the study has all its trials, so the %d that were added to "
+                "`start` do not run; to run them, give --trials %d",
+                n_wanted,
+                n_waiting,
+                n_begun + n_waiting,
+            )
+
+    def _queue_instead(self, before: Iterable[Params], now: Iterable[Params]) -> None:
+        """Queue params that the study has not yet had. Drop earlier ones that still wait.
+
+        Args:
+            before: Params to drop from the queue, unless they are wanted now.
+            now: Params that are wanted now.
+        """
+        wanted, dropped = [*map(as_queued, now)], [*map(as_queued, before)]
+        for trial in self._trials(OptunaState.WAITING):
+            queued = trial.system_attrs.get(QUEUED)
+            if not trial.user_attrs and queued in dropped and queued not in wanted:
+                self._drop(trial)
+        for params in wanted:
+            trials = (trial for trial in self._trials() if not _is_dropped(trial))
+            if params not in [trial.system_attrs.get(QUEUED) for trial in trials]:
+                self._study.enqueue_trial(params)
+
+    def _drop(self, trial: FrozenTrial) -> None:
+        """Drop a queued trial. It ends without a record, because it has never begun."""
+        self._mirror.set_trial_state_values(trial._trial_id, OptunaState.FAIL)
 
     def confirm(self, plan: Mapping[str, Any], *, has_changed: bool = False) -> None:
         """Queue the runs of a plan that the study lacks. Drop queued runs of earlier plans.
@@ -399,8 +440,7 @@ class Study:
         self.note_facts(confirms=plan)
         _, others, missing = self._runs_of(plan)
         for trial in others:
-            # It ends without a record, because it has never begun.
-            self._mirror.set_trial_state_values(trial._trial_id, OptunaState.FAIL)
+            self._drop(trial)
         for params, seed in missing:
             self._study.enqueue_trial(params, user_attrs={SEED: seed})
 
@@ -437,8 +477,7 @@ class Study:
         wanted, known = {identity(*run) for run in runs}, set[str]()
         stays, others = list[FrozenTrial](), list[FrozenTrial]()
         for trial in self._trials():
-            has_never_begun = trial.state.is_finished() and not has_begun(trial)
-            if trial.user_attrs.get(BY_HAND) or has_never_begun:
+            if trial.user_attrs.get(BY_HAND) or _is_dropped(trial):
                 continue
             own = identity(trial.system_attrs.get(QUEUED), trial.user_attrs.get(SEED))
             counts = trial.number >= plan["since"]
@@ -765,6 +804,11 @@ def _of_this_version(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         why = shortened(" ".join(str(error).split()), 300)
+def _is_dropped(trial: FrozenTrial) -> bool:
+    """Return whether a queued trial was dropped before it began."""
+    return trial.state.is_finished() and not has_begun(trial)
+
+
         raise StudyError(
             f"the study {name!r} is stored in a form that this version of notebook-hpo does not "
             f"know; use the version that began it ({why})"

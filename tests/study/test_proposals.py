@@ -256,6 +256,34 @@ def test_a_start_trial_that_is_added_to_the_file_of_a_begun_study_is_queued_once
     assert more.ask().params["x"] not in (0.125, 0.25)
 
 
+def test_a_start_trial_that_left_the_file_before_it_ran_is_dropped_until_it_comes_back(
+    begin: Any,
+) -> None:
+    wrong, right = {"x": 0.75}, {"x": 0.25}
+    opened = begin(start=[{"x": 0.125}, wrong])
+    opened.study.enqueue({"x": 0.125})  # by hand
+    opened.study.note_facts(settings=opened.settings.as_mapping)
+    for start in ([{"x": 0.125}, right], [right], [right, wrong]):
+        settings = changed(opened, start=start)
+        opened = Opened(opened.storage, settings)
+        opened.study.queue_new(settings)
+        opened.study.note_facts(settings=settings.as_mapping)
+    ran = [record.params["x"] for record in opened.run(0.5, 0.5, 0.5)]
+    assert ran == [0.125, 0.25, 0.75]
+    assert [record.number for record in opened.study.records()] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(("trials", "is_said"), [(1, True), (2, False)])
+def test_a_start_trial_that_is_added_to_a_study_with_all_its_trials_is_reported(
+    begin: Any, caplog: pytest.LogCaptureFixture, trials: int, is_said: bool
+) -> None:
+    opened = begin(trials=1)
+    opened.run(0.5)
+    settings = changed(opened, start=[{"x": 0.25}], study={"trials": trials})
+    Opened(opened.storage, settings).study.queue_new(settings)
+    assert ("--trials 2" in caplog.text) == is_said
+
+
 def test_start_trials_are_queued_once_and_count_as_planned_trials(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
     opened.run(0.5)

@@ -18,15 +18,20 @@ _MOST_TRIALS = 100
 
 
 def learn(plan: SweepPlan, study: Study) -> None:
-    """Store the best trials of the studies in `learn_from` in a new study.
+    """Store the best trials of the studies in `learn_from` in a study.
 
-    A study that has begun keeps the trials that it got at its start.
+    A study that has begun keeps the trials that it got at its start, until `learn_from` names other
+    studies, or none.
 
     Raises:
         SettingsError: An earlier study does not exist, or none of its trials fits this study.
     """
-    is_search = plan.confirming is None  # A confirming study proposes nothing.
-    if is_search and plan.settings.learn_from and study.facts.learned is None:
+    if plan.confirming is not None:  # A confirming study proposes nothing.
+        return
+    facts, key = study.facts, "learn_from"
+    # Both lists are as a study stores them, without passwords.
+    before, now = facts.settings.get(key, ()), plan.settings.as_mapping.get(key, ())
+    if (facts.learned is None and now) or (facts.learned is not None and [*before] != [*now]):
         study.learn([_found(wanted, plan) for wanted in plan.settings.learn_from])
 
 

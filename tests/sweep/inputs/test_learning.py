@@ -56,6 +56,25 @@ def test_a_study_with_folds_learns_from_proposals_that_had_none_or_others(
     ]
 
 
+def test_a_study_learns_from_the_studies_that_the_file_names_now(tmp_path: Path) -> None:
+    bests = {}
+    for name, best in (("wrong", 0.2), ("right", 0.9)):
+        found = sweep(tmp_path, name, best=best, trials=9)
+        bests[name] = found["best"]["params"]["x"]
+    sweep(tmp_path, "later", best=0.8, trials=1, learn_from=["wrong"])
+
+    def learned() -> list[float]:
+        facts = find_study(str(tmp_path / "out" / "later"), storage=None).study.facts
+        return [float(str(trials[0].params["x"])) for trials in facts.learned or ()]
+
+    assert learned() == [bests["wrong"]]
+    both = sweep(tmp_path, "later", best=0.8, trials=2, learn_from=["wrong", "right"])
+    assert [trial["params"]["x"] for trial in both["trials"]] == [bests["wrong"], bests["right"]]
+    assert learned() == [bests["wrong"], bests["right"]]
+    sweep(tmp_path, "later", best=0.8, trials=2)
+    assert learned() == []
+
+
 def test_a_misleading_earlier_study_does_not_prevent_a_good_result(tmp_path: Path) -> None:
     sweep(tmp_path, "misled", best=0.9, trials=12)
     found = sweep(tmp_path, "here", best=0.1, trials=22, learn_from=["misled"])
