@@ -488,6 +488,13 @@ class Study:
         return stays, others, [run for run in runs if identity(*run) not in known]
 
     @property
+    def has_only_planned(self) -> bool:
+        """Whether no trial has begun, and all that wait are those that the settings have queued."""
+        return all(
+            trial.state is OptunaState.WAITING and not trial.user_attrs for trial in self._trials()
+        )
+
+    @property
     def has_trial_by_hand(self) -> bool:
         """Whether a trial that was queued by hand is waiting."""
         return has_trial_by_hand(self._mirror)
@@ -797,6 +804,11 @@ class Study:
         return self._study.get_trials(deepcopy=False)[number]
 
 
+def _is_dropped(trial: FrozenTrial) -> bool:
+    """Return whether a queued trial was dropped before it began."""
+    return trial.state.is_finished() and not has_begun(trial)
+
+
 @contextmanager
 def _of_this_version(name: str) -> Iterator[None]:
     """Raise a StudyError if the block cannot decode what is stored about a study."""
@@ -804,11 +816,6 @@ def _of_this_version(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         why = shortened(" ".join(str(error).split()), 300)
-def _is_dropped(trial: FrozenTrial) -> bool:
-    """Return whether a queued trial was dropped before it began."""
-    return trial.state.is_finished() and not has_begun(trial)
-
-
         raise StudyError(
             f"the study {name!r} is stored in a form that this version of notebook-hpo does not "
             f"know; use the version that began it ({why})"

@@ -118,12 +118,16 @@ def opened(
 def _begins_anew(plan: SweepPlan, study: Study) -> bool:
     """Return whether a study begins anew. If so, remove the files of its failed trials.
 
+    A study in which no trial has begun begins anew with the present objectives, `start` and so on.
+
     A trial of the new study must not resume from a checkpoint of these trials. If the sweep is
     killed before the study itself is removed, the next call does the same.
     """
-    if plan.allow_changes or not is_worth_nothing(study, plan.fingerprint):
+    has_begun = study.facts.confirms is not None or not study.has_only_planned
+    if has_begun and (plan.allow_changes or not is_worth_nothing(study, plan.fingerprint)):
         return False
-    _log.warning("no trial of the study has completed, so the study begins anew")
+    if has_begun:
+        _log.warning("no trial of the study has completed, so the study begins anew")
     if plan.remote is not None:
         plan.remote.begin_anew()
     paths = plan.paths

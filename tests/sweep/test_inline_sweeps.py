@@ -20,6 +20,7 @@ from sweeper.control.steering import enqueue
 from sweeper.errors import BrokenError, StudyError
 from sweeper.notebook_api.messages import StopReason
 from sweeper.study.storage import MirroredStorage
+from sweeper.study.study import Study
 from sweeper.sweep import opening
 from sweeper.testing import write_notebook
 from sweeper.tracking import writer
@@ -155,6 +156,54 @@ def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spen
     assert find_study(str(tmp_path / "out"), storage=None).study.facts.replaced_trials == 2
     assert (result.cost or 0.0) > (failed.cost or 0.0) > 0.0
     assert result.notes == {}
+
+
+@pytest.mark.parametrize("allow_changes", [False, True])
+def test_a_study_in_which_no_trial_has_begun_takes_all_from_the_corrected_file(
+    make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allow_changes: bool
+) -> None:
+    first = make_sweep(scored, start=[{"x": 0.5}], objective={"vol": "minimize"}).run
+    folder = tmp_path / "out" / "inline"
+    folder.mkdir(parents=True)  # it existed, so it stays
+    (folder / "notes.json").write_text('{"0000": {"note": "of an earlier study"}}')
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(opening, "learn", Mock(side_effect=KeyboardInterrupt))
+        first()
+    (study,) = Study.all_in(f"sqlite:///{folder / 'study.db'}")
+    assert study.facts.objectives == ["vol"]
+    corrected: dict[str, Any] = {"start": [{"x": 0.25}], "study": {"trials": 2}}
+    options = {"allow_changes": allow_changes}
+    result = sweep_of(tmp_path / "nb.ipynb", "inline", scored, options=options, **corrected).run()
+    assert (result.counts["completed"], result.notes) == (2, {})
+    assert [record.params["x"] == 0.25 for record in result.records] == [True, False]
+
+
+def test_a_trial_that_began_with_a_param_which_the_notebook_has_lost_fails_before_it_runs(
+    tmp_path: Path,
+) -> None:
+    def sweep(name: str, run: RunTrial, **changes: Any) -> Any:
+        notebook = write_notebook(tmp_path / "nb.ipynb", "val = 1", parameters=f"{name} = 0.5")
+        space = {name: {"low": 0.0, "high": 1.0}}
+        options = {"allow_changes": True}
+        made = sweep_of(notebook, "lost", run, options=options, space=space, **changes)
+        return made.run()
+
+    def stopped(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU, message="no GPU")
+
+    ran: list[int] = []
+
+    def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        ran.append(spec.number)
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0})
+
+    sweep("x", stopped, study={"trials": 2})
+    result = sweep("rate", run, study={"trials": 2})
+    lost, other = result.records
+    assert (lost.state, lost.reason) == (TrialState.FAILED, Reason.PARAM_LOST)
+    assert f"began with x: {lost.params['x']!r}" in lost.message
+    assert "rate" in lost.message
+    assert (ran, [*other.params]) == ([1], ["rate"])
 
 
 def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_what_was_spent(
