@@ -403,7 +403,8 @@ def test_an_interrupt_of_the_magic_stops_its_sweep_in_order(
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(magic, "propose", lambda *_: True)
     monkeypatch.setattr(magic, "prepared", lambda *_, **__: swept)
-    assert magic.sweep("n.ipynb") == "the result"
+    result: Any = magic.sweep("n.ipynb")
+    assert result == "the result"
     assert stops == [False, True]  # At first running trials finish, then they are stopped.
     assert signal.getsignal(signal.SIGINT) is before
 
