@@ -204,8 +204,8 @@ def test_an_ablation_runs_on_the_cluster_that_the_command_names(tmp_path: Path) 
     }
     sweep_of(notebook, "elsewhere", noisy, study={"trials": 2}, **settings).run()
     existing = find_study(str(tmp_path / "out" / "elsewhere"), storage=None)
-    asked = {"executor": lambda _: InlineExecutor(noisy), "cluster": "local:2"}
-    cluster = ablation(existing, **asked).plan.workload.settings.cluster
+    planned = ablation(existing, executor=lambda _: InlineExecutor(noisy), cluster="local:2").plan
+    cluster = planned.workload.settings.cluster
     assert cluster is not None
     assert cluster.local_workers == 2
 

@@ -190,6 +190,7 @@ def test_a_forked_kernel_without_a_proof_is_a_possible_cause_of_differences(
 def test_without_its_kernel_a_trial_is_replayed_only_with_here_in_the_environment_of_a_sweep(
     swept: Swept,
     capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -202,7 +203,7 @@ def test_without_its_kernel_a_trial_is_replayed_only_with_here_in_the_environmen
     assert "--kernel" not in printed
     code, (found,), printed = replayed(capsys, swept.trial("none"), "--here")
     assert (code, found["verdict"]) == (0, "equal"), printed
-    assert f"{interpreter!r} is used instead" in printed
+    assert f"{interpreter!r} is used instead" in caplog.text
 
 
 def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(

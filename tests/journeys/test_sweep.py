@@ -240,8 +240,9 @@ def test_trials_save_their_state_if_the_machine_sends_its_signals_to_all_process
     until(lambda: len(list(tmp_path.glob("trains-*"))) == 2)
     marked = kernels_in(tmp_path)  # If kernels are forked: zygotes with and without the cell, too.
     assert len(marked) >= (4 if kernels == "fork" else 2)
+    everybody: list[Any] = [*marked, sweeping]
     for number in (signal.SIGHUP, signal.SIGTERM):
-        for process in [*marked, sweeping]:
+        for process in everybody:
             with suppress(psutil.NoSuchProcess):  # A kernel of a later trial has ended.
                 process.send_signal(number)
     _, stderr = sweeping.communicate(timeout=60)
