@@ -70,6 +70,10 @@ class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine continues its study."""
 
 
+class StoppedError(SyncError):
+    """The sweep was stopped while it waited for its remote copy, or downloaded it."""
+
+
 class DataError(SweepError):
     """The data of the trials cannot be fetched or pushed, or local files differ from the data."""
 

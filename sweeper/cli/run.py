@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..errors import SweepError
+from ..errors import StoppedError
 from ..trials import StudyPaths, TrialState, each_of
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
@@ -125,12 +125,10 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
         console.watch(sweep)
         try:
             result = sweep.run()
-        except SweepError as error:
-            if not received:
-                raise
+        except StoppedError as error:
             console.close()
             _log.warning("%s; the same command begins again", error)
-            return received[-1]
+            return received[-1] if received else INTERRUPTED
         console.close()
         if events is not None:
             events.write("sweep_ended", result=result.to_json())

@@ -131,7 +131,8 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
         raise StudyError(
             f"--table: no trial of the study {existing.study.name!r} has completed; sweep it first"
         )
-    tried = {name for record in records for name in record.params}
+    by_fold = settings.repeat is not None and settings.repeat.by_fold
+    tried = {name for record in records for name in record.params} - ({FOLD} if by_fold else set())
     # A param that has left the space since is still one of the trials.
     params = [
         *(name for name in settings.space if name in tried),

@@ -90,8 +90,8 @@ def _portable(kernel: str, folder: Path) -> str:
     is_inside = project != project.parent and folder.is_relative_to(project)
     if is_inside:
         return os.path.relpath(kernel, folder)
-    home = Path.home()
-    is_at_home = Path(kernel).is_relative_to(home)
+    home = Path(os.path.expanduser("~"))  # `Path.home` raises an error for a user without a home.
+    is_at_home = home != home.parent and Path(kernel).is_relative_to(home)
     return f"~/{Path(kernel).relative_to(home).as_posix()}" if is_at_home else kernel
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..errors import SyncError
+from ..errors import StoppedError, SyncError
 from .manifest import LocalMarker, Owner
 from .store import Store, StoreError
 
@@ -98,7 +98,7 @@ class RemoteLease:
         )
         while holder is not None:
             if is_stopped():
-                raise SyncError("sync: the sweep was stopped while it waited for the remote copy")
+                raise StoppedError("sync: the sweep was stopped while it waited for the copy")
             is_renewed = holder.owner != first.owner or holder.age_s < least_age_s - _CLOCK_S
             if is_renewed or time.monotonic() > end_s:
                 raise SyncError(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..errors import OutputError, SyncError
+from ..errors import OutputError, StoppedError, SyncError
 from ..files import beside, write_atomically
 from ..notebooks.metadata import read_metadata
 from ..settings.addresses import Address
@@ -117,7 +117,7 @@ def _restore_files(
         if _is_here(place, entry):  # An earlier call, which was ended, has downloaded it.
             return True
         if is_stopped():
-            raise SyncError("sync: the sweep was stopped while its study was downloaded")
+            raise StoppedError("sync: the sweep was stopped while its study was downloaded")
         beside = _fetched(store, entry, place)
         if beside is not None:
             os.replace(beside, place)

@@ -59,8 +59,11 @@ def test_runs_on_the_same_folds_are_paired_even_if_all_have_one_seed() -> None:
         for of_b in (0, 1)
         for fold in range(5)
     ]
-    rows = rows_of(records, ["kind"], space=space)
+    rows = rows_of(records, ["kind"], space=space, repeat={"fold": 5})
     assert [row["acc_is_best"] for row in rows] == ["False", "True"]
+    assert {row["param"] for row in rows_of(records, [], space=space, repeat={"fold": 5})} == {
+        "kind"
+    }
 
 
 def test_a_param_that_has_left_the_space_is_still_a_column() -> None:
