@@ -62,7 +62,7 @@ class Ledger:
         try:
             self._others.update(self._read())
             self._others.pop(self.machine, None)
-            hours = {**self._others, self.machine: round(own_hours, 4)}
+            hours = {**self._others, self.machine: round(own_hours, 6)}
             self._write(json.dumps({"hours": hours}, indent=1))
             self._is_away = False
         except DamagedLedger:
@@ -137,7 +137,9 @@ def watch(
         signal.signal(number, lambda number, _: sweep.send_signal(number))
     while True:
         try:
-            return sweep.wait(every_s)
+            code = sweep.wait(every_s)
+            ledger.spent_hours(uptime_hours() - since_hours)
+            return code
         except subprocess.TimeoutExpired:
             spent_hours = ledger.spent_hours(uptime_hours() - since_hours)
         if spent_hours >= limit_hours:
@@ -183,7 +185,7 @@ def main() -> int:
     since_hours = 0.0
     if options.since == "start":  # Each start counts by itself.
         since_hours = uptime_hours()
-        machine = f"{machine} {socket.gethostname()} {since_hours:.4f}"
+        machine = f"{machine} {socket.gethostname()} {since_hours:.6f}"
     ledger = Ledger(options.ledger, machine)
     try:
         return watch(options.command, ledger, options.hours, options.every, since_hours=since_hours)

@@ -20,6 +20,7 @@ from ..kernels import (
     Stopped,
     Verdict,
 )
+from ..machine.faults import Fault
 from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
 from ..notebook_api.messages import PointSource
 from ..notebooks.compare import Execution
@@ -150,6 +151,10 @@ class Attempt:
         except BaseException:  # No kernel has started, so nothing else frees memory and GPU.
             self._held.close()
             raise
+        # A machine that ends has perhaps ended what the notebook has started.
+        lost_a_process = fault_of(result) is Fault.LOST_PROCESS
+        if lost_a_process and kernels.wait_for_stop(self.running.control):
+            result = replace(result, ending=kernels.Stopped())
         self._describe(result)
         self._site.sources.note_libraries(result.libraries)
         return result

@@ -4,7 +4,7 @@ Only this folder uses papermill, nbclient, jupyter_client and zmq. The folder `e
 `execute`, and decides from its result how the trial has ended.
 """
 
-from .cells.engine import execute
+from .cells.engine import execute, wait_for_stop
 from .cells.inject import inject
 from .cells.request import (
     CellFailed,
@@ -65,4 +65,5 @@ __all__ = [
     "interpreter_of",
     "language_of",
     "obstacle_of_system",
+    "wait_for_stop",
 ]

@@ -71,8 +71,8 @@ _WORDS = [
     # Messages of torch, joblib, Python and Dask.
     (
         Fault.LOST_PROCESS,
-        r"killed by signal: Killed|DataLoader worker .* exited unexpectedly|TerminatedWorkerError"
-        r"|BrokenProcessPool|Signals\.SIGKILL|with signal SIGKILL|KilledWorker",
+        r"killed by signal: (Killed|Terminated)|DataLoader worker .* exited unexpectedly"
+        r"|TerminatedWorkerError|BrokenProcessPool|(Signals\.|with signal )SIG(KILL|TERM)|KilledWorker",
     ),
     (
         Fault.CUDA,

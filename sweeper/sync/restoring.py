@@ -16,7 +16,7 @@ from ..notebooks.metadata import read_metadata
 from ..settings.addresses import Address
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place, replace_database
-from ..trials import display_path
+from ..trials import TrialState, display_path
 from .contents import NOTEBOOK, STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
@@ -77,7 +77,7 @@ def restore(
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
     study = None
     if STUDY in places:
-        study = _fetched(store, manifest.files[STUDY], places[STUDY])
+        study = _fetched(store, manifest.files[STUDY], places[STUDY], is_stopped)
         if study is None:
             raise SyncError(_NO_STUDY)
     try:
@@ -118,7 +118,7 @@ def _restore_files(
             return True
         if is_stopped():
             raise StoppedError("sync: the sweep was stopped while its study was downloaded")
-        beside = _fetched(store, entry, place)
+        beside = _fetched(store, entry, place, is_stopped)
         if beside is not None:
             os.replace(beside, place)
         return beside is not None
@@ -131,7 +131,7 @@ def _restore_files(
     finally:
         pool.shutdown(cancel_futures=True)
     if TRACKING in places:
-        tracking = _fetched(store, manifest.files[TRACKING], places[TRACKING])
+        tracking = _fetched(store, manifest.files[TRACKING], places[TRACKING], is_stopped)
         if tracking is None or not _has_moved(tracking, manifest, contents):
             lost.append(TRACKING)
         else:
@@ -210,7 +210,12 @@ def _refuse_files_in_the_way(
                 f"{display_path(place)} is in the way of the study that is to be restored, because "
                 "this study did not write it; move it away, or choose another output with -o"
             )
-        if metadata.state.has_ended and not _is_here(place, manifest.files[name]):
+        will_run_again = metadata.state is TrialState.STOPPED
+        if (
+            metadata.state.has_ended
+            and not will_run_again
+            and not _is_here(place, manifest.files[name])
+        ):
             raise OutputError(
                 f"{display_path(place)} is in the way of the study that is to be restored: its "
                 "trial has ended here with other results; move the notebooks of this study away"
@@ -234,7 +239,9 @@ def _is_here(place: Path, entry: Entry) -> bool:
         return False
 
 
-def _fetched(store: Store, entry: Entry, place: Path) -> Path | None:
+def _fetched(
+    store: Store, entry: Entry, place: Path, is_stopped: Callable[[], bool]
+) -> Path | None:
     """Download an object to a temporary file in the folder of its final path.
 
     Returns:
@@ -249,7 +256,7 @@ def _fetched(store: Store, entry: Entry, place: Path) -> Path | None:
                 is_there = store.get_file(entry.object, part)
                 break
             except StoreError as error:
-                if error.is_refusal or time.monotonic() > until_s:
+                if error.is_refusal or time.monotonic() > until_s or is_stopped():
                     raise
                 time.sleep(_PAUSE_S)
         if is_there and hash_of_file(part) == entry.hash:

@@ -238,16 +238,13 @@ class RunWriter:
             self._set_aside(
                 run_id,
                 name=f"{run_id}.other",
-                note="The outputs on the machine that continued this study do not have this trial.",
+                note="The study went on with outputs that do not have this trial.",
             )
         if others:
             _log.warning(
-                "MLflow has %d trial(s) that these outputs do not have (%s to %s): another copy of "
-                "the study ran them. They stay in MLflow, as %s.other and so on, because new "
-                "trials get their numbers",
-                len(others),
-                others[0],
-                others[-1],
+                "MLflow has runs of trials that this study does not have: %s. They stay there, as "
+                "%s.other and so on, because new trials get these numbers",
+                others[0] if len(others) == 1 else f"{others[0]} to {others[-1]}",
                 others[0],
             )
 
@@ -347,8 +344,8 @@ class RunWriter:
         if self._client.get_run(mlflow_id).info.status == "RUNNING":
             tags["sweeper.state"] = str(TrialState.STOPPED)
             self._client.set_terminated(mlflow_id, status="KILLED")
-        self._batches.log(mlflow_id, tags=as_tags(tags))
         self._client.update_run(mlflow_id, name=name)
+        self._batches.log(mlflow_id, tags=as_tags(tags))
         self._forget(run_id)
         return mlflow_id
 

@@ -75,6 +75,7 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         ("HOST_MEMORY", "unable to allocate shared memory(shm) for file </torch_7>: No space left"),
         ("HOST_MEMORY", "unable to write to file </torch_7_8_0>: No space left on device (28)"),
         ("LOST_PROCESS", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. "),
+        ("LOST_PROCESS", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated"),
         ("LOST_PROCESS", "RuntimeError: DataLoader worker (pid(s) 7, 8) exited unexpectedly"),
         ("LOST_PROCESS", "TerminatedWorkerError: A worker process managed by the executor was"),
         ("LOST_PROCESS", "BrokenProcessPool: A process in the process pool was terminated"),

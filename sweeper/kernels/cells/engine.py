@@ -170,14 +170,20 @@ def _ending(client: SweepClient) -> Ending:
     was interrupted.
     """
     if client.exit_code is not None and client.exit_code < 0:
-        _wait_for_stop(client.running.control)
+        wait_for_stop(client.running.control)
     has_finished = isinstance(client.ending, Finished) and not client.reports.is_stopping
     if client.running.control.stop_reason and not has_finished:
         return Stopped()
     return client.ending
 
 
-def _wait_for_stop(control: Control) -> None:
+def wait_for_stop(control: Control) -> bool:
+    """Wait a moment, and return whether the trial was stopped.
+
+    Signals that end all processes of a machine may reach a kernel, or what its notebook has
+    started, before the sweep has handled its own.
+    """
     end_s = time.monotonic() + _DOUBT_S
     while control.stop_reason is None and time.monotonic() < end_s:
         time.sleep(_LOOK_S)
+    return control.stop_reason is not None
