@@ -72,7 +72,8 @@ _WORDS = [
     (
         Fault.LOST_PROCESS,
         r"killed by signal: (Killed|Terminated)|DataLoader worker .* exited unexpectedly"
-        r"|TerminatedWorkerError|BrokenProcessPool|(Signals\.|with signal )SIG(KILL|TERM)|KilledWorker",
+        r"|TerminatedWorkerError|BrokenProcessPool"
+        r"|(Signals\.|with signal )SIG(KILL|TERM)|KilledWorker",
     ),
     (
         Fault.CUDA,
