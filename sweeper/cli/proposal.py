@@ -333,8 +333,8 @@ class _Proposal:
         """Choose a score, and its direction if the text states it.
 
         Args:
-            text: Number of the score in the list, or its name, perhaps with `:min` or `:max`. These
-                alone state the direction of the score that is chosen already.
+            text: Name of the score, perhaps with `:min` or `:max`. What the user types may also be
+                its number in the list, or the direction alone of the score that is chosen already.
 
         Raises:
             SettingsError: There is no such score.
@@ -342,10 +342,11 @@ class _Proposal:
         from ..settings.messages import nearest
 
         name, way = _name_and_way(text)
-        by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
+        typed: dict[str, SeenScore] = {}
         if self._options.score is None:  # A direction alone answers the question about it.
-            by_number[""] = self._chosen
-        found = by_number.get(name) or self._run.named(name)
+            typed = {str(number): score for number, score in enumerate(self._listed, 1)}
+            typed[""] = self._chosen
+        found = typed.get(name) or self._run.named(name)
         if found is None:
             known = [score.name for score in self._run.scores]
             raise SettingsError(

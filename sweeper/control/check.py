@@ -168,9 +168,8 @@ def _without_kernel(plan: SweepPlan, *, dry_run: bool) -> Iterator[Finding]:
         holds = False if whole.leaves_out_own else None
         yield Finding(name="space", holds=holds, text=str(whole), remedy=whole.remedy)
     if plan.notebook.language == "python":
-        for finding in unknown_scores(plan.notebook, plan.settings):
-            # Runs of the notebook decide whether it gives the score.
-            yield finding if dry_run else replace(finding, holds=None)
+        if dry_run:  # Else runs of the notebook decide whether it gives the score.
+            yield from unknown_scores(plan.notebook, plan.settings)
         yield _seed(plan.notebook, plan.settings)
     free = _free_bytes(plan.paths.root)
     yield Finding(

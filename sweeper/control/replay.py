@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine all the same, and shows the difference as a number"
 _HERE_IN = (
-    "or activate the environment that has the notebook's packages: --here replays the trial in it, "
+    "activate the environment that has the notebook's packages: --here replays the trial in it, "
     "and shows the difference as a number"
 )
 

@@ -102,7 +102,7 @@ def draft(
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(
             f"{notebook.display_name}: no number or choice of which a range is known{which}; "
-            f"{why_nothing(notebook, every)}"
+            f"{why_nothing(notebook, every, scores[0] if scores else None)}"
         )
     scores = scores[:_MOST_SCORES]
     named = [

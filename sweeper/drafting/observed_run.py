@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -134,7 +135,7 @@ class ObservedRun:
         """Return the numbers of the notebook's variables, by expression."""
         noted = self.metadata.numbers
         found = {name: float.fromhex(number.values[-1]) for name, number in noted.items()}
-        shown = (score for score in self.scores if score.key in ("expression", "variable"))
+        shown = [score for score in (*self.variables, *self.scores) if score.key == "expression"]
         return {**found, **{score.text: score.value for score in shown}}
 
     def named(self, name: str) -> SeenScore | None:
@@ -152,8 +153,8 @@ class ObservedRun:
         if not self.scores:
             others = [f"{other.name} = {other.value:.6g}" for other in self.others]
             remedy = (
-                f"name one of {', '.join(others)} if it is one, as in `notebook_hpo.py my.ipynb "
-                f"--score {self.others[0].name}:min`"
+                f"name one of {', '.join(others)} if it is one: call notebook_hpo.py with the "
+                f"notebook and --score {shlex.quote(self.others[0].name)}:min (or :max)"
                 if others
                 else "assign one in the last cell, as in `val_acc = …`"
             )

@@ -119,11 +119,14 @@ def unfit_for(score: Score, candidates: Mapping[str, Candidate]) -> dict[str, st
     return found
 
 
-def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate]) -> str:
+def why_nothing(
+    notebook: ResearchNotebook, candidates: Mapping[str, Candidate], score: Score | None
+) -> str:
     """Say why a notebook has nothing to sweep, or what to do.
 
     Args:
         candidates: What could be swept, but leads to no score.
+        score: The first score. None if none is known.
     """
     if error := notebook.syntax_error():
         return error
@@ -146,9 +149,13 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
         "use its name"
     )
     if unknown:
+        name, way = (as_flow(score.name), score.direction) if score else ("SCORE", "maximize")
+        sections = [f"objective: {{{name}: {way}}}"]
+        sections += [f"scores: {{{name}: {score.entry}}}"] if score and score.source else []
+        sections.append(f"space: {{{', '.join(unknown[:_MOST_NAMED])}}}")
         remedy = (
-            "write a parameters file, and below `space` what you want to vary, as "
-            f"`{'` or `'.join(unknown[:_MOST_NAMED])}`"
+            f"write {notebook.path.stem}.yml with `{'` and `'.join(sections)}`, and keep in "
+            "`space` what you want to vary"
         )
     return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
 

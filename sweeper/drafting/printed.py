@@ -97,13 +97,13 @@ def printed_numbers(
     for text in texts:
         for numbers in _labelled(text):
             stated = list[tuple[int, int]]()
-            for label, _, before in numbers:
+            for label, _, before, is_alone in numbers:
                 if label not in found and len(found) < _MOST_LABELS:
-                    printing = _printing_of(label, before, text.cell, printings)
+                    printing = _printing_of(label, before, text.cell, printings, is_alone=is_alone)
                     found[label] = PrintedNumber(label=label, cell=text.cell, printing=printing)
                 if label in found and (shown := found[label].printing) is not None:
                     stated += _stated_in(before, shown.before) or ()
-            for label, value, before in numbers:
+            for label, value, before, _ in numbers:
                 if label in found and not any(a <= len(before) < b for a, b in stated):
                     found[label].cell = text.cell
                     found[label].values.append(value)
@@ -114,19 +114,29 @@ def printed_numbers(
     for number in printed:
         labels = [number.label]
         if number.printing is not None and several[id(number.printing)] == 1:
-            labels.insert(0, trimmed(_last_line(number.printing.before)))
+            said = trimmed(_last_line(number.printing.before))
+            labels[:0] = [said] if _LETTERS.search(said) else []
         if any(_is_found_again(number, label, texts) for label in labels):
             alone.append(number)
     return [*alone, *_columns(texts)]
 
 
 def _printing_of(
-    label: str, before: str, cell: int, printings: Sequence[tuple[int, Printing]]
+    label: str,
+    before: str,
+    cell: int,
+    printings: Sequence[tuple[int, Printing]],
+    *,
+    is_alone: bool,
 ) -> Printing | None:
     """Return what the code has printed behind the text before a number.
 
     The longest text counts. Where the code computes all of it, as in `print(name, acc)`, and the
-    label has no metric, it is the only such print of the cell.
+    label has no metric, it is the only such print of the cell. Lines that a library prints have
+    more words or numbers than such a print.
+
+    Args:
+        is_alone: Whether the line has no other number.
     """
     known = [
         (at == cell, len(printing.before), printing)
@@ -140,7 +150,10 @@ def _printing_of(
         for at, printing in printings
         if at == cell and COMPUTED in printing.before and not _LETTERS.search(printing.before)
     ]
-    return only[0] if len(only) == 1 and metric_of(words_of(label)) is None else None
+    n_words = sum(_LETTERS.search(word) is not None for word in before.split())
+    if len(only) != 1 or not is_alone or n_words > only[0].before.count(COMPUTED):
+        return None
+    return only[0] if metric_of(words_of(label)) is None else None
 
 
 def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
@@ -220,14 +233,17 @@ def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
                 )
 
 
-def _labelled(text: Text) -> Iterator[list[tuple[str, float, str]]]:
-    """Yield the numbers of each line of a text, with their labels and what is before them."""
+def _labelled(text: Text) -> Iterator[list[tuple[str, float, str, bool]]]:
+    """Yield the numbers of each line of a text, with their labels and what is before them.
+
+    The last part of each tells whether the line has no other number.
+    """
     above = ""
     for line in _LINE_END.split(without_codes(text.text)):
         if len(line) > 2000 or _NO_RESULT.search(line):
             continue
         end, label, has_numbers = 0, "", False
-        found = list[tuple[str, float, str]]()
+        found = list[tuple[str, float, str, bool]]()
         numbers = [*find_all(_ANY_NUMBER, line)]
         for match in numbers:
             reading = read_number(match, line)
@@ -242,7 +258,7 @@ def _labelled(text: Text) -> Iterator[list[tuple[str, float, str]]]:
             end, has_numbers = reading.end, True
             is_count = _COUNTED.match(line, end) and metric_of(words_of(label))
             if reading.value is not None and _LETTERS.search(label) and not is_count:
-                found.append((label, reading.value, before))
+                found.append((label, reading.value, before, is_alone))
         yield found
         if line.strip():
             above = "" if has_numbers else line.strip()
@@ -265,18 +281,15 @@ def _is_found_again(number: PrintedNumber, label: str, texts: Sequence[Text]) ->
         label: Words for the pattern, with `#` for other numbers and `COMPUTED` for other texts.
     """
     words, newline, _ = label.partition("\n")
-    whole = _as_pattern(words)
-    last = _as_pattern(trimmed(re.split(f"[#{COMPUTED}]", words)[-1]))
     behind = r"\W*\n\s*" if newline else ""
-    forms = (last, rf"(?<!\w){last}", rf"(?:^|[^\w ])\W*{last}", whole, rf"(?<!\w){whole}")
+    last, forms = trimmed(re.split(f"[#{COMPUTED}]", words)[-1]), list[str]()
+    if _LETTERS.search(last):
+        forms += [form + _as_pattern(last) for form in ("", r"(?<!\w)", r"(?:^|[^\w ])\W*")]
+    forms += [form + _as_pattern(words) for form in ("", r"(?<!\w)")]
     for before, gap in product(forms, _GAPS):
-        if not _LETTERS.search(before):
-            continue
         pattern = f"{before}{behind or gap}{_NUMBER}"
         found = values_found(pattern, texts)
-        has_redrawn = any("\r" in text.text for text in texts)
-        same = found[-1:] == number.values[-1:] if has_redrawn else found == number.values
-        if same or list(map(repr, found)) == list(map(repr, number.values)):
+        if list(map(repr, found)) == list(map(repr, number.values)):
             number.pattern = pattern
             return True
     return False

@@ -22,6 +22,8 @@ _QUALIFIERS = frozenset("best final last mean avg average total epoch running".s
 _HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
 #: Matches the names of functions that may change the objects that are passed to them.
 _TRAINS = re.compile("train|fit|learn|optim", re.IGNORECASE)
+#: Functions whose result has the elements of what they get.
+_HANDS_ON = frozenset("dict enumerate list product reversed sorted tqdm tuple zip".split())
 
 
 #: Index of a statement, key and value of an element of what a loop iterates.
@@ -182,8 +184,8 @@ class Code:
         for index in range(last, -1, -1):
             match self.statements[index][1]:
                 # An earlier loop may have put the models into what the last loop iterates.
-                case ast.For(iter=value) as loop if not names or names & _filled(loop):
-                    names |= names_in(value)
+                case ast.For(iter=value) as loop if index == last or names & _filled(loop):
+                    names |= {part.id for part in _iterated(value) if isinstance(part, ast.Name)}
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in names:
                     pass
                 case ast.Expr(
@@ -288,20 +290,29 @@ def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
     return ast.copy_location(branch, node)
 
 
+def _iterated(node: ast.expr) -> list[ast.expr]:
+    """Return the parts of an expression whose elements are those of the whole."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="items" | "values" | "keys", value=value)):
+            return _iterated(value)
+        case ast.Call(func=function, args=arguments) if last_name(function) in _HANDS_ON:
+            return [each for part in arguments for each in _iterated(part)]
+    return [node]
+
+
 def _elements(node: ast.expr) -> list[list[tuple[ast.expr | None, ast.expr]]]:
     """Return the elements of the lists and dicts of which a loop may be, each with its key.
 
     An element of a list is its own key.
     """
-    match node:
-        case ast.Dict(keys=keys, values=values):
-            return [[*zip(keys, values, strict=True)]]
-        case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            return [[(part, part) for part in parts]]
-        case ast.Call(func=function, args=arguments):
-            inner = [function.value] if isinstance(function, ast.Attribute) else []
-            return [each for part in (*inner, *arguments) for each in _elements(part)]
-    return []
+    found = list[list[tuple[ast.expr | None, ast.expr]]]()
+    for part in _iterated(node):
+        match part:
+            case ast.Dict(keys=keys, values=values):
+                found.append([*zip(keys, values, strict=True)])
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                found.append([(each, each) for each in parts])
+    return found
 
 
 def _words_of_key(key: ast.expr) -> list[str]:

@@ -26,6 +26,7 @@ from sweeper.cli.parser import make_parsers, parse
 from sweeper.cli.run_options import RunOptions
 from sweeper.cli.streams import Output
 from sweeper.drafting.seen_scores import SeenScore
+from sweeper.errors import SettingsError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths
 
@@ -300,7 +301,7 @@ def test_a_dry_run_of_a_notebook_prints_its_space_as_json(
     assert "lr: {low: " in printed.err
 
 
-def proposed() -> proposal._Proposal:
+def proposed(*words: str) -> proposal._Proposal:
     """Return what is proposed after a run that showed the scores R2 and val. Nothing has run."""
     scores = [
         SeenScore(name="R2", how="", cell=1, at=0, values=[0.5]),
@@ -313,7 +314,7 @@ def proposed() -> proposal._Proposal:
         named={score.name: score for score in scores}.get,
         drafted=lambda *_, chosen, direction, **__: f"space:\n  # {chosen.name} {direction}",
     )
-    arguments = parse(["n.ipynb"])
+    arguments = parse(["n.ipynb", *words])
     return proposal._Proposal(
         run,
         SimpleNamespace(display_name="n.ipynb"),  # type: ignore[arg-type]
@@ -346,6 +347,11 @@ def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the
     assert proposed().ask() is (kept is not None)
     assert kept is None or f"# {kept}" in Path("n.yml").read_text()
     assert "11 more trials take about 3m40s, 3 at once" in capsys.readouterr().out
+
+
+def test_a_number_in_the_list_is_no_score_of_the_command_line(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="no score '2'"):
+        proposed("--score", "2")
 
 
 @pytest.mark.parametrize(

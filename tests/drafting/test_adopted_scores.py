@@ -9,13 +9,15 @@ import pytest
 from studies import small_settings
 
 from sweeper.drafting.adopting import adopted
-from sweeper.drafting.observed_run import made_of
+from sweeper.drafting.observed_run import ObservedRun, made_of
+from sweeper.drafting.score_guesses import Code
+from sweeper.drafting.seen_scores import SeenScore
 from sweeper.execution.workload import Workload
 from sweeper.kernels import inject
 from sweeper.notebook_api.messages import Point, PointSource
 from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.notebooks.fingerprint import fingerprint_of
-from sweeper.notebooks.metadata import NotedNumber
+from sweeper.notebooks.metadata import BLANK, NotedNumber
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec, TrialState
@@ -86,3 +88,18 @@ def test_what_libraries_have_logged_does_not_count_if_the_file_says_so(tmp_path:
     objective = {"val": "minimize"}
     found = scores_of_the_first_trial(tmp_path, objective=objective, reports="explicit")
     assert found == {"val": 1.0}
+
+
+def test_what_a_cell_shows_at_its_end_is_known_also_if_it_was_no_likely_score() -> None:
+    shown = SeenScore(
+        name="f", how="shown", cell=1, at=0, values=[0.5], key="expression", text="f(x)"
+    )
+    run = ObservedRun(
+        file=Path("n.ipynb"),
+        node=None,
+        metadata=BLANK,
+        code=Code([]),
+        scores=[],
+        variables=[shown],
+    )
+    assert run.expressions() == {"f(x)": 0.5}

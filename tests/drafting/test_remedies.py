@@ -92,7 +92,7 @@ CASES: Sequence[tuple[str, str, str, str]] = [
     ),
     (
         "lam = 0.1\nacc = ridge(X, y, lam)",
-        "write a parameters file, and below `space` what you want to vary, as `lam: {low: 0.025",
+        "write n.yml with `objective: {SCORE: maximize}` and `space: {lam: {low: 0.025",
         "weight_decay = 0.1\nacc = ridge(X, y, weight_decay)",
         "weight_decay",
     ),

@@ -165,6 +165,23 @@ def test_several_labels_of_one_print_are_several_numbers() -> None:
     assert all(number.printing is not None for number in found)
 
 
+def test_lines_that_a_library_prints_are_not_what_a_print_without_texts_of_its_own_gives() -> None:
+    code = "print(name, acc)"
+    printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
+    lines = "Fitting 5 folds for each of 10 candidates\nLearning rate set to 0.02\nFold 3/5\n"
+    texts = [Text(cell=1, stream="stdout", text=f"{lines}svm 0.91\n")]
+    found = printed_numbers(texts, printings)
+    assert [number.label for number in found if number.printing is not None] == ["svm"]
+
+
+def test_a_pattern_has_words_also_where_the_code_computes_all_of_them() -> None:
+    for code in ("print(name, acc)", "print(f'{name}: {acc}')"):
+        printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
+        (number,) = printed_numbers([Text(cell=1, stream="stdout", text="Ridge: 0.5\n")], printings)
+        other = Text(cell=1, stream="stdout", text="epoch 3\nloaded 1000 rows\nRidge: 0.5\n")
+        assert values_found(number.pattern, [other]) == [0.5]
+
+
 def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
     (number,) = printed_numbers([Text(cell=1, stream="stdout", text="loss: 0.5\n")])
     diverged = [Text(cell=1, stream="stdout", text="loss: 0.5\nloss: NaN\nloss: Infinity\n")]
@@ -677,6 +694,7 @@ def test_a_fitness_without_a_trend_is_better_as_the_code_chooses_it(
     [
         "for n, m in [('a', M(a)), ('b', M(b)), ('c', M(c))]:",
         "for n, m in {'a': M(a), 'b': M(b), 'c': M(c)}.items():",
+        "ms = {'a': M(a), 'b': M(b), 'c': M(c)}\nfor n, m in tqdm(ms.items()):",
         "ms = [('a', M(a)), ('b', M(b)), ('c', M(c))]\nfor n, m in ms:",
         "ms = []\nms.append(('a', M(a)))\nms.append(('b', M(b)))\nms.append(('c', M(c)))\n"
         "for n, m in ms:",
@@ -698,6 +716,14 @@ def test_a_model_that_a_loop_has_passed_by_does_not_lead_to_its_score() -> None:
     assert code.lines(Score(name="acc", how="", at=2)) == {(1, 2), (2, 1), (2, 2)}
     code = Code(["lr = Ridge(1)\nsvm = SVR(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
     assert code.lines(Score(name="ridge_acc", how="", at=2)) == {(1, 1), (2, 1), (2, 2)}
+
+
+def test_arrays_that_are_joined_before_a_loop_all_lead_to_its_score() -> None:
+    for join in ("np.hstack([X1, X2])", "concat([X1, X2])"):
+        loop = "for tr, te in KFold(5).split(X, y):\n  acc = fit(X[tr]).score(X[te])"
+        code = Code(["X1 = Tfidf(500)\nX2 = g(data)", f"X = {join}", loop])
+        lines = code.lines(Score(name="acc", how="", at=3))
+        assert {(1, 1), (1, 2), (2, 1)} <= lines
 
 
 def test_what_a_function_reads_is_what_stands_there_when_it_is_called() -> None:
