@@ -3,7 +3,7 @@
 Trials wait in a queue. The first trial in the queue starts on the GPU with the most free memory, if
 its memory reservation (`Claim`) fits there. The reservation is the memory that users state, or 1.1
 times the peak of the largest trial so far. The first trial has a GPU for itself until its peak is
-known. A trial that ran out of memory runs once more, alone.
+known. A trial that ran out of memory runs once more, alone on the GPU with the most memory.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _SETTLED_S = 10.0
 _STEADY = 1.02
 #: A trial reserves this many times the largest peak of the trials before (chosen, not measured).
 _SPREAD = 1.1
-#: A GPU with less than this share of the largest GPU's memory gets only trials whose memory is
-#: known and fits (chosen, not measured). GPUs of one model differ less.
+#: A GPU with less than this share of another GPU's memory is smaller (chosen, not measured). GPUs
+#: of one model differ less. A trial that does not fit on the smaller one may fit on the other.
 _SMALL = 0.9
 #: torch may allocate this many times the memory that users state (chosen). torch's limit is a
 #: fraction of the total memory that CUDA reports, which is up to 4 % less than the total that NVML
@@ -254,6 +254,11 @@ class _Room:
     free_bytes: int
     foreign_bytes: int
     usable_bytes: int
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that a trial can use when no other trial is on the GPU."""
+        return self.gpu.memory_bytes - self.foreign_bytes
 
     @property
     def is_empty(self) -> bool:
@@ -477,7 +482,7 @@ class Places:
         with self._lock:
             if place.spec.alone_on is not None:
                 return Blocked()
-            if not self._has_room_on_host(place):
+            if not (has_descriptors() and has_tasks(self._root) and self._has_host_memory(place)):
                 return self._blocked_on_host()
             other = self._queue[0] if self._queue else place
             if not self.gpus or other.spec.alone_on is AloneOn.MACHINE:
@@ -493,7 +498,11 @@ class Places:
             ]
             if not self._may_begin(other, left):
                 return Blocked()
-            return None if self._can_leave(place) else self._blocked_on_host()
+            if self._can_leave(place):
+                return None
+            if not self._has_host_memory(place, more_bytes=place.use().peak_bytes or 0):
+                return self._blocked_on_host()
+            return Blocked() if self._queue else self._blocked_on_gpu(other, rooms)
 
     def _blocked_on_host(self) -> Blocked:
         """Return all frozen trials, as each holds host memory, unless a kernel is just ending."""
@@ -511,24 +520,17 @@ class Places:
             place: Device assignment of the trial.
             rooms: Memory of the GPUs on which it may begin.
         """
+        claim_bytes = self._claim_for(place)
+        why_not = partial(self._obstacle, place, claim_bytes)
         soon = [room.without(lambda one: one.is_ending) for room in rooms]
-        obstacles = [self._why_not(place, room) for room in soon]
-        n_soon = sum(why in (None, Obstacle.UNKNOWN_PEAKS) for why in obstacles)
-        freed = [
-            room
-            for room in soon
-            if self._why_not(place, room.without(lambda one: one.is_frozen)) is None
-        ]
+        n_soon = sum(why_not(room) in (None, Obstacle.UNKNOWN_PEAKS) for room in soon)
+        freed = [room for room in soon if why_not(room.without(lambda one: one.is_frozen)) is None]
         if n_soon >= self._per_trial or len(freed) < self._per_trial:
             return Blocked()
-        if self._claim_for(place) is None:  # A GPU becomes empty only if all its trials leave.
+        if claim_bytes is None:  # A GPU becomes empty only if all its trials leave.
             freed = sorted(freed, key=lambda room: len(room.places))[: self._per_trial]
         frozen = [one.running.control for room in freed for one in room.places if one.is_frozen]
         return Blocked(by=frozen, lacks_gpu=True)
-
-    def _has_room_on_host(self, place: Place) -> bool:
-        """Return whether a trial can be frozen, whatever its GPU has free."""
-        return has_descriptors() and has_tasks(self._root) and self._has_host_memory(place)
 
     def _has_host_memory(self, place: Place, *, more_bytes: int = 0) -> bool:
         """Return whether host memory is free for the trial's successor, and `more_bytes`."""
@@ -758,7 +760,7 @@ class Places:
             if len(rooms) < self._per_trial:
                 raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
             claim_bytes = self._claim_for(place)
-            seen = [(room, self._why_not(place, room)) for room in rooms]
+            seen = [(room, self._obstacle(place, claim_bytes, room)) for room in rooms]
             fitting = [room for room, obstacle in seen if obstacle is None]
             if len(fitting) < self._per_trial:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
@@ -791,40 +793,45 @@ class Places:
         return claim_bytes
 
     def _rooms_for(self, place: Place) -> list[_Room]:
-        """Return the memory of the GPUs on which a trial may begin, or to which it returns."""
-        gpus = place.gpus if place.is_off else self.gpus
-        return [room for gpu in gpus if (room := self._look_at(gpu)) is not None]
+        """Return the memory of the GPUs on which a trial may begin, or to which it returns.
 
-    def _why_not(self, place: Place, room: _Room) -> Obstacle | None:
-        """Return why a trial cannot begin on a GPU now, or None if it can."""
-        return self._obstacle(place.spec, self._claim_for(place), room)
+        A trial that must run alone has failed for lack of memory. So it does not begin on a GPU
+        that can give it less memory than another one.
+        """
+        gpus = place.gpus if place.is_off else self.gpus
+        rooms = [room for gpu in gpus if (room := self._look_at(gpu)) is not None]
+        if place.spec.alone_on is None or len(rooms) <= self._per_trial:
+            return rooms
+        most_bytes = sorted((room.most_bytes for room in rooms), reverse=True)
+        least_bytes = _SMALL * most_bytes[self._per_trial - 1]
+        return [room for room in rooms if room.most_bytes >= least_bytes]
 
     def _may_begin(self, place: Place, rooms: Sequence[_Room]) -> bool:
         """Return whether a trial finds as many GPUs as it needs."""
-        return sum(self._why_not(place, room) is None for room in rooms) >= self._per_trial
+        why_not = partial(self._obstacle, place, self._claim_for(place))
+        return sum(why_not(room) is None for room in rooms) >= self._per_trial
 
-    def _obstacle(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> Obstacle | None:
+    def _obstacle(self, place: Place, claim_bytes: int | None, room: _Room) -> Obstacle | None:
         """Return why a trial cannot begin on a GPU now, or None if it can.
 
         Args:
-            spec: Spec of the trial.
+            place: Device assignment of the trial.
             claim_bytes: Memory to reserve for the trial. None for the whole GPU.
             room: Memory of the GPU.
         """
         fits = (claim_bytes or 0) <= max(0, room.free_bytes)
         if not (room.places or room.others):
-            # On an empty GPU, a trial begins even if its reservation exceeds the GPU's memory.
-            # Programs that are always there, such as a desktop, leave no GPU empty. Next to them, a
-            # trial begins if the largest peak fits without the part that is added to it.
-            most_bytes = room.gpu.memory_bytes - room.foreign_bytes
+            # On an empty GPU, a trial begins even if its reservation exceeds the GPU's memory,
+            # unless another GPU has more. Programs that are always there, such as a desktop, leave
+            # no GPU empty. Next to them, a trial begins if the largest peak fits without the part
+            # that is added to it.
             if self._stated_bytes is None:
-                fits |= (claim_bytes or 0) <= _SPREAD * most_bytes
-            if self._is_small(room.gpu):
-                return None if fits and claim_bytes is not None else Obstacle.NO_ROOM
-            return None if fits or room.is_empty else Obstacle.NO_ROOM
+                fits |= (claim_bytes or 0) <= _SPREAD * room.most_bytes
+            may_try = room.is_empty and (place.is_off or not self._is_small(room.gpu))
+            return None if fits or may_try else Obstacle.NO_ROOM
         if room.gpu.is_exclusive and not self._has_mps(room.gpu):
             return Obstacle.ONE_PROCESS
-        if any(map(self._is_alone, (spec, *(other.spec for other in room.places)))):
+        if any(map(self._is_alone, (place.spec, *(other.spec for other in room.places)))):
             return Obstacle.ONE_TRIAL
         if not (self._is_known or all(other.has_shown for other in room.places)):
             return Obstacle.UNKNOWN_PEAKS

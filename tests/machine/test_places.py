@@ -293,22 +293,36 @@ def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
 
 
-def test_a_smaller_gpu_gets_only_trials_whose_memory_is_known_and_fits(make: Make) -> None:
+def test_a_smaller_gpu_is_used_at_once_but_not_for_a_trial_that_does_not_fit(make: Make) -> None:
     driver = StatedDriver("GPU-big", "GPU-small")
     driver.gpus[1] = replace(driver.gpus[1], memory_bytes=4 * GIB)
     places = make(driver=driver)
     first, second = Trial(places), Trial(places, number=1)
     assert names(first.begun()) == "GPU-big"
-    assert second.has_to_wait(), "nobody knows yet whether it fits"
-    first.end()
+    assert names(second.begun()) == "GPU-small"
     second.end()
+    again = Trial(places, AloneOn.GPU, number=1)
+    assert again.has_to_wait(), "it ran out of memory on the smaller GPU"
+    first.end()
+    assert names(again.begun()) == "GPU-big"
+    again.end()
     large = learned(make(driver=driver), 30)
     assert names(Trial(large, number=2).begun()) == "GPU-big"
     assert Trial(large, number=3).has_to_wait()
     small = learned(make(driver=driver), 3)
     driver.used["GPU-big"] = 39 * GIB
     assert names(Trial(small, number=4).begun()) == "GPU-small"
-    assert Trial(small, AloneOn.GPU, number=5).has_to_wait()
+    driver.used["GPU-big"] = 0
+
+
+@pytest.mark.parametrize("alone_on", [None, AloneOn.GPU])
+def test_a_larger_gpu_whose_memory_another_program_uses_is_not_waited_for(
+    make: Make, alone_on: AloneOn | None
+) -> None:
+    driver = StatedDriver("GPU-big", "GPU-small")
+    driver.gpus[1] = replace(driver.gpus[1], memory_bytes=20 * GIB)
+    driver.used["GPU-big"] = 39 * GIB
+    assert names(Trial(make(driver=driver), alone_on).begun()) == "GPU-small"
 
 
 def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:
@@ -695,6 +709,23 @@ def test_a_trial_that_would_keep_its_gpu_memory_is_not_frozen_while_others_wait(
     first, _, third = (Trial(places, number=number) for number in range(3))
     assert third.has_to_wait()
     assert places.machine_of(first.begun()).blocked() == Blocked()
+
+
+def test_a_trial_that_cannot_leave_its_gpu_is_frozen_when_a_frozen_one_has_left_it(
+    make: Make,
+) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver, checkpoints=NoCheckpoints(), gpu_memory=18 * GIB)
+    with process() as pid, process() as other_pid:
+        frozen, stays = (Trial(places, number=number) for number in range(2))
+        for trial, kernel in ((frozen, pid), (stays, other_pid)):
+            trial.running.points.note_kernel(kernel)
+            trial.shows(driver, 17)
+        frozen.freeze()
+        until(lambda: frozen.running.control.can_leave_gpu())
+        stays.begun().stays = True
+        blocked = places.machine_of(stays.begun()).blocked()
+        assert blocked == Blocked(by=[frozen.running.control], lacks_gpu=True)
 
 
 def test_a_trial_alone_on_the_machine_waits_for_those_that_are_off_their_gpu_and_may_return(
