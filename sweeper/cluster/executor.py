@@ -26,7 +26,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ..errors import BrokenError, SettingsError, first_line, shortened
-from ..execution.earlier_attempt import make_way
+from ..execution.earlier_attempt import make_way, path_problem
 from ..execution.executor import TrialSource
 from ..execution.verdict import failed
 from ..execution.workload import Workload
@@ -521,7 +521,7 @@ class Member:
                 return failed(Reason.INTERNAL, f"on {self.host}: {error}")
             self.refuse(str(error))  # Its disk is full, for example.
         except OSError as error:  # The sweep's machine has a fault.
-            message = f"{spec.notebook}: {error.strerror or error}"
+            message = path_problem(error, spec)
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
         except LostError as error:
             _log.info("%s: %s", self.worker.address, error)

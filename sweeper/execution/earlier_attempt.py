@@ -16,11 +16,11 @@ from .verdict import failed
 def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
     """Prepare the paths of an attempt, so that it can write its notebook and resumes only itself.
 
-    The executed notebook of the previous attempt is renamed. A first attempt that is no retry has
-    no checkpoints of its own, so those in its folder are removed: a study with the same folder may
-    have left them.
+    The executed notebook of the previous attempt is renamed and kept, except that of an observed
+    run, which the run overwrites when it continues.
 
-    An observed run that continues overwrites it.
+    If no earlier attempt has written a notebook, none has saved a checkpoint. Then the checkpoints
+    in the trial's folder are removed: a study with the same folder may have left them.
 
     Args:
         spec: Spec of the trial.
@@ -40,9 +40,15 @@ def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
         return failed(Reason.FILE, message)
     if owner is not None and spec.attempt > 1 and spec.continues != path:
         patience.insist(partial(os.replace, path, attempt_path(path, spec.attempt - 1)))
-    if spec.attempt == 1 and spec.continues is None and spec.checkpoint_dir.exists():
+    has_run = spec.continues is not None and spec.continues.exists()
+    if not has_run and spec.checkpoint_dir.exists():
         patience.insist(partial(shutil.rmtree, spec.checkpoint_dir))
     return None
+
+
+def path_problem(error: OSError, spec: TrialSpec) -> str:
+    """Return which path of a trial has a problem and why. Default path: its executed notebook."""
+    return f"{error.filename or spec.notebook}: {error.strerror or error}"
 
 
 def _study_of(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from ..notebook_api.messages import Point
 from ..study_folder.patience import is_of_the_machine
 from ..trials import Points, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .attempt import Attempt
-from .earlier_attempt import make_way
+from .earlier_attempt import make_way, path_problem
 from .early_start import is_disproven, start_early, withhold, without_unproven
 from .executor import TimeLeft
 from .proving import is_usual, learn_of_kernels, prove_forking
@@ -73,7 +73,7 @@ class Worker:
             started_s = clock.own_s
             return self._run(spec, running)
         except OSError as error:
-            message = f"{spec.notebook}: {error.strerror or error}"
+            message = path_problem(error, spec)
             # If the machine is the cause, every other trial would fail too. So stop the sweep.
             state = TrialState.STOPPED if is_of_the_machine(error) else TrialState.FAILED
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)

@@ -37,21 +37,29 @@ def test_names_whose_value_a_trial_has_alone_are_those_that_have_changed_since_i
 
 
 @pytest.mark.parametrize(
-    ("attempt", "continues", "is_kept"),
-    [(1, None, False), (2, None, True), (1, Path("0003.ipynb"), True)],
-    ids=["first", "second", "retry"],
+    ("attempt", "continues", "has_run"),
+    [
+        (1, None, False),
+        (1, "0003.ipynb", True),
+        (2, "0007.attempt1.ipynb", True),
+        (2, "0007.attempt1.ipynb", False),
+    ],
+    ids=["first", "retry", "second", "second after one that was killed before its notebook ran"],
 )
-def test_a_first_attempt_does_not_resume_from_checkpoints_that_another_study_has_left(
-    tmp_path: Path, attempt: int, continues: Path | None, is_kept: bool
+def test_a_trial_that_has_not_run_does_not_resume_from_checkpoints_that_another_study_has_left(
+    tmp_path: Path, attempt: int, continues: str | None, has_run: bool
 ) -> None:
     checkpoint = tmp_path / "checkpoints" / "000009.ckpt"
     checkpoint.parent.mkdir()
     checkpoint.touch()
+    earlier = None if continues is None else tmp_path / continues
+    if earlier is not None and has_run:
+        earlier.touch()
     spec = trial_spec(
         notebook=tmp_path / "0007.ipynb",
         checkpoint_dir=checkpoint.parent,
         attempt=attempt,
-        continues=continues,
+        continues=earlier,
     )
     assert make_way(spec, Patience("the outputs", may_pass=lambda _: False)) is None
-    assert checkpoint.exists() == is_kept
+    assert checkpoint.exists() == has_run
