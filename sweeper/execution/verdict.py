@@ -171,8 +171,8 @@ def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
         return outcome
     return failed(
         Reason.FILE,
-        f"{outcome.message}; it was full in the attempt before, too, so the params may fill it; if "
-        "they do not, free space, and run the trial again with `retry`",
+        f"{outcome.message}; so it was in the attempt before, too, so the params may fill it; "
+        "if they do not, free space, and run the trial again with `retry`",
     )
 
 
@@ -291,7 +291,7 @@ def _cell_failed(error: str, *, was_short: bool) -> TrialOutcome:
     if fault in _OUT_OF:
         return failed(_OUT_OF[fault], error)
     if fault is Fault.DISK:  # Every other trial would find it full, too, so the sweep stops.
-        message = f"the disk is full: {error}"
+        message = f"a disk or /dev/shm is full, or a file cannot be written: {error}"
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
     if was_short and fault is Fault.LOST_PROCESS:
         return failed(

@@ -15,7 +15,7 @@ class Fault(Enum):
     # error.
     MAYBE_GPU_MEMORY = auto()
     HOST_MEMORY = auto()  # The memory of the machine was too small.
-    DISK = auto()  # The disk is full, which may be temporary.
+    DISK = auto()  # A disk is full or cannot be written, which may be temporary.
     LOST_PROCESS = auto()  # A process that the notebook had started was killed.
     CUDA = auto()  # CUDA reports an error of the notebook, or under MPS perhaps of another trial.
 

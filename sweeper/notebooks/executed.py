@@ -13,7 +13,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..files import files_below, write_atomically
-from ..trials import ScoreRank, TrialOutcome, TrialSpec, TrialState
+from ..trials import Reason, ScoreRank, TrialOutcome, TrialSpec, TrialState
 from .metadata import BLANK, TrialMetadata, as_json, metadata_of, put_metadata, read_metadata
 from .reading import read_notebook
 from .recorded_points import RecordedPoints
@@ -124,7 +124,9 @@ class ExecutedNotebook:
             write_atomically(self.path, text)
 
 
-def mark_ended(path: Path, state: TrialState, message: str) -> None:
+def mark_ended(
+    path: Path, state: TrialState, message: str, *, reason: Reason | None = None
+) -> None:
     """Set the final state in the executed notebook of a trial whose process was killed.
 
     A killed process cannot do this itself.
@@ -133,9 +135,11 @@ def mark_ended(path: Path, state: TrialState, message: str) -> None:
         path: File of the executed notebook.
         state: Final state of the trial.
         message: Why the trial ended, for people.
+        reason: Why the trial ended. Default: the reason that the notebook states.
     """
     node = read_notebook(path)
-    metadata = replace(metadata_of(node) or BLANK, state=state, message=message)
+    metadata = metadata_of(node) or BLANK
+    metadata = replace(metadata, state=state, message=message, reason=reason or metadata.reason)
     for cell in node.cells:
         if cell.metadata.get("papermill", {}).get("status") == "running":
             cell.metadata["papermill"]["status"] = "stopped"

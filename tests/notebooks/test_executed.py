@@ -150,6 +150,16 @@ def test_the_file_of_a_trial_whose_sweep_was_killed_is_marked_stopped(begin: Beg
     assert statuses == ["completed", "stopped"]
 
 
+def test_the_file_of_a_lost_trial_states_the_loss_and_no_earlier_reason(begin: Begin) -> None:
+    file = begin()
+    file.finish(TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message="full"))
+    file.write()
+    for reason, stated in ((None, Reason.FILE), (Reason.WORKER_LOST, Reason.WORKER_LOST)):
+        mark_ended(file.path, TrialState.STOPPED, "its worker is lost", reason=reason)
+        metadata = read_metadata(file.path)
+        assert metadata is not None and metadata.reason is stated
+
+
 @pytest.mark.parametrize(
     "content", ["", "{}", "[]", '{"metadata": {}}', '{"metadata": {"sweeper": 3}}', "\ud7ff{"]
 )

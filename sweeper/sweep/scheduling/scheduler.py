@@ -630,7 +630,8 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
         if metadata is None or metadata.study_id != spec.study_id:
             return
         if metadata.attempt == spec.attempt:
-            mark_ended(spec.notebook, outcome.state, outcome.message)
+            reason = outcome.reason
+            mark_ended(spec.notebook, outcome.state, outcome.message, reason=reason)
     except Exception as error:  # noqa: BLE001
         # Only log this error, because the notebook may be an incomplete copy. The study's record
         # counts.
