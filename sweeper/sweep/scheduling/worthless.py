@@ -63,9 +63,10 @@ class Worthless:
 
 
 class WorthlessRule:
-    """Compares the first three completed trials of a search that have different params, once.
+    """Compares three completed trials of a search that have different params, once there are three.
 
-    Trials that ran other code, such as that of the notebook before a correction, do not count.
+    Trials count back to the last one that ran other code, such as that of the notebook before a
+    correction. The executed notebooks of those before it are not read.
 
     Args:
         code: Version of the code that the sweep's trials run.
@@ -115,12 +116,12 @@ class WorthlessRule:
 
     def _with_different_params(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
         found: dict[str, TrialRecord] = {}
-        for record in sorted(records, key=lambda record: record.number):
-            if len(found) == _MOST_COMPARED:
+        completed = [record for record in records if record.state is TrialState.COMPLETED]
+        for record in sorted(completed, key=lambda record: record.number, reverse=True):
+            if len(found) == _MOST_COMPARED or self._ran_other_code(record):
                 break
-            if record.state is TrialState.COMPLETED and not self._ran_other_code(record):
-                found.setdefault(repr(sorted(record.params.items())), record)
-        return list(found.values())
+            found.setdefault(repr(sorted(record.params.items())), record)
+        return list(reversed(found.values()))
 
     def _ran_other_code(self, record: TrialRecord) -> bool:
         if record.number not in self._has_other_code:

@@ -90,7 +90,10 @@ def test_the_first_trials_are_compared_only_once() -> None:
 
 
 def test_trials_of_the_code_before_a_correction_do_not_end_the_sweep() -> None:
+    read = set()
+
     def code_of(record: TrialRecord) -> str:
+        read.add(record.number)
         return "old" if record.number < 3 else "new"
 
     def judged(*scores: float) -> Tied | Worthless | None:
@@ -102,3 +105,5 @@ def test_trials_of_the_code_before_a_correction_do_not_end_the_sweep() -> None:
     found = judged(LOSS, LOSS, LOSS)
     assert isinstance(found, Worthless)
     assert found.run_ids == ["0003", "0004", "0005"]
+    assert judged(LOSS, LOSS) is None
+    assert read == {2, 3, 4, 5}, "reading all executed notebooks of a long study takes minutes"
