@@ -26,8 +26,8 @@ from .workload import Workload
 #: Kernels are forked early if more trials are left than this number for each slot (chosen, not
 #: measured). The proof takes the time of one trial.
 _FEWEST_LEFT = 2
-#: Longest time that a forked kernel is expected to save before its zygote is known, in seconds
-#: (chosen, not measured).
+#: Seconds that a forked kernel is assumed to save at most (chosen). What it saves is measured only
+#: when the zygote has started.
 _SAVES_S = 10.0
 #: Matches the names by which a notebook saves checkpoints. Its trials are long, and their
 #: checkpoints would be lost with a sweep that is interrupted before the proof.

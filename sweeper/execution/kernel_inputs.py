@@ -71,9 +71,9 @@ def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
 
 
 def changed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
-    """Return the names that have a value of this trial alone, because it began with it.
+    """Return the names whose value in this trial differs from that in trials that begin now.
 
-    Since then, they have been fixed, or have left the space or `fixed`.
+    Since the trial began, they have been fixed, or have left the space or `fixed`.
     """
     own, fixed = own_params(workload, spec).keys(), spec.fixed.keys()
     return sorted((own - workload.own_names) | (fixed - workload.settings.fixed.keys()))

@@ -58,8 +58,9 @@ def prove(site: Site, running: RunningTrial) -> None:
 def is_usual(site: Site, spec: TrialSpec) -> bool:
     """Return whether a trial can be the reference of a proof.
 
-    Two kinds of trials cannot. Trials that resume from a checkpoint have other outputs. Trials that
-    began with another value of a name than shared cells have.
+    Two kinds of trials cannot: those that resume from a checkpoint, whose outputs differ, and those
+    for which a name has another value than in the shared cells, because they began before the
+    parameters file changed.
     """
     return spec.continues is None and not changed_since(site.workload, spec)
 
