@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 import pytest
 from optuna.storages import RDBStorage
-from studies import assert_says, small_settings
+from studies import assert_says, small_settings, trial_record
 
 from sweeper.cli.parser import parse
 from sweeper.drafting.observed_run import has_same_code, made_of
@@ -67,8 +67,9 @@ def test_a_study_resumes_and_a_run_is_adopted_although_the_notebook_has_download
 
     model = notebook.path.with_name("model.py")
     model.unlink()
+    trials = [trial_record(notebook=tmp_path / "0000.ipynb")]
     study: Any = SimpleNamespace(
-        name="s", facts=SimpleNamespace(made_of=fingerprint()), records=lambda: [object()]
+        name="s", facts=SimpleNamespace(made_of=fingerprint()), records=lambda: trials
     )
     observed = replace(BLANK, observed=made_of(fingerprint()))
     model.write_text("V = 1\n")  # A cell has downloaded it.
