@@ -22,15 +22,20 @@ from typing import Any
 from .calls import observed
 from .messages import OBSERVED_VARIABLE, Point, PointSource
 
-#: Longest wait for the trial's run in MLflow, which another process creates, and time between two
-#: checks for the run, in seconds (chosen, not measured).
-_RUN_LIMIT_S, _LOOK_S = 60.0, 0.2
+#: Longest wait for the trial's run in MLflow, which another process creates, in seconds (chosen, not
+#: measured). It begins with MLflow's first answer.
+_RUN_LIMIT_S = 60.0
+#: Longest wait for MLflow's first answer, in seconds: the time for which MLflow's client repeats a
+#: call.
+_AWAY_LIMIT_S = 240.0
+#: Time between two checks for the run, in seconds (chosen, not measured).
+_LOOK_S = 0.2
 #: Settings of MLflow's client while it looks for the trial's run: each call is made only once, and
 #: takes at most this number of seconds (chosen, not measured).
-_ONE_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-#: MLflow's error codes of a server that does not answer and of a database that is locked. The other
-#: codes are those of calls that a server has refused.
-_UNAVAILABLE = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
+_ONE_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+#: MLflow's error codes of a database that is locked, and of a server that does not answer. MLflow
+#: also gives the second one to calls that it refuses.
+_LOCKED, _INTERNAL = "TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR"
 #: Prefix of the names of MLflow's system metrics, which are not scores.
 _OF_MACHINE = "system/"
 
@@ -263,7 +268,7 @@ class _RunOfTrial:
     def __init__(self, module: Any, trial: Mapping[str, Any]) -> None:
         self._module, self._trial = module, trial
         self._set_experiment, self._set_uri = module.set_experiment, module.set_tracking_uri
-        self._lock = threading.Lock()
+        self._lock, self._looking = threading.Lock(), threading.Lock()
         self._is_in_folder = False
         self._earlier_id: str | None = None
 
@@ -271,35 +276,50 @@ class _RunOfTrial:
     def id(self) -> str:
         """Id of the run in MLflow. Wait for the run, which another process creates.
 
-        If MLflow has no such run after 60 s, a run in a temporary folder takes its place.
+        If MLflow has no such run after 60 s, or does not answer for four minutes, a run in a
+        temporary folder takes its place.
         """
         run_id = self._trial["run_id"]
         if run_id is None:
             return self._temporary()
-        end_s = time.monotonic() + _RUN_LIMIT_S
-        while (found := self._found()) is None:
+        end_s, why = time.monotonic() + _AWAY_LIMIT_S, "MLflow is unavailable"
+        has_answered = False
+        while not (found := self._found()):
+            if found is not None and not has_answered:
+                has_answered = True
+                end_s = time.monotonic() + _RUN_LIMIT_S
+                why = f"MLflow has no run of trial {run_id} after {_RUN_LIMIT_S:g} s"
             if time.monotonic() > end_s:
-                _warn(f"MLflow has no run of trial {run_id} after {_RUN_LIMIT_S:g} s")
+                _warn(why)
                 return self._temporary()
             time.sleep(_LOOK_S)
-        return found
+        return found[0]
 
-    def _found(self) -> str | None:
-        """Return the id of the trial's run. None if MLflow has no such run or is unavailable."""
+    def _found(self) -> list[str] | None:
+        """Return the id of the trial's run, if MLflow has this run. None if MLflow is unavailable.
+
+        Ask once. One thread asks at a time, because the settings for this are those of the process.
+        """
         trial = self._trial
         wanted = (
             f"tags.`sweeper.run_id` = '{trial['run_id']}' "
             f"and tags.`sweeper.study_id` = '{trial['study_id']}'"
         )
         try:
-            with _environment(_ONE_CALL):
+            with self._looking, _environment(_ONE_CALL):
                 experiment_id = self._set_experiment(trial["study"]).experiment_id
                 found = self._module.MlflowClient().search_runs([experiment_id], wanted)
         except self._module.exceptions.MlflowException as error:
-            if error.error_code not in _UNAVAILABLE:
+            if error.error_code not in (_LOCKED, _INTERNAL):
                 raise
             return None
-        return str(found[0].info.run_id) if found else None
+        return [str(run.info.run_id) for run in found]
+
+    def _is_away(self, error: Exception) -> bool:
+        """Return whether a call has failed because MLflow is unavailable."""
+        # A proxy's answer to a call about files is an `OSError` of `requests`, without a code.
+        code = getattr(error, "error_code", _INTERNAL)
+        return code == _LOCKED or (code == _INTERNAL and self._found() is None)
 
     def use_folder(self) -> None:
         """Use the temporary folder as the store from now on."""
@@ -335,9 +355,9 @@ class _RunOfTrial:
         was_in_folder = self._is_in_folder
         try:
             return call()
-        except self._module.exceptions.MlflowException as error:
+        except (self._module.exceptions.MlflowException, OSError) as error:
             with self._lock:
-                if error.error_code in _UNAVAILABLE and not self._is_in_folder:
+                if not self._is_in_folder and self._is_away(error):
                     _warn("MLflow is unavailable")
                     self._earlier_id, vars(self)["id"] = self.id, self._temporary()
             # The call may have failed because a part of it has moved the run to the folder.
@@ -370,7 +390,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            del os.environ[name]
+            os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
 
@@ -497,25 +517,31 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
     def step_of(run_id: str, key: str, step: Any) -> int:
         return _step_of(key, step, run="" if run.has(run_id) else run_id)
 
-    def report(run_id: str, key: str, value: Any, step: int) -> None:
-        if reports and run.has(run_id) and not key.startswith(_OF_MACHINE):
-            _report("MLflow", step, {key: value}, PointSource.LOGGED)
+    def report(run_id: str, step: int, values: Mapping[str, Any]) -> None:
+        if reports and run.has(run_id):
+            values = {
+                key: value for key, value in values.items() if not key.startswith(_OF_MACHINE)
+            }
+            _report("MLflow", step, values, PointSource.LOGGED)
 
     def observed_metric(
         self: Any, run_id: str, key: str, value: Any, timestamp: Any = None, step: Any = None,
         *rest: Any, **more: Any,
     ) -> Any:  # fmt: skip
         step = step_of(run_id, key, step)
-        report(run_id, key, value, step)  # First, because MLflow may not answer for minutes.
+        report(run_id, step, {key: value})  # First, because MLflow may not answer for minutes.
         return log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
 
     def observed_batch(
         self: Any, run_id: str, metrics: Any = (), params: Any = (), tags: Any = (), *rest: Any,
         **more: Any,
     ) -> Any:  # fmt: skip
+        steps: dict[int, dict[str, Any]] = {}
         for metric in metrics:
             metric._step = step_of(run_id, metric.key, metric.step)
-            report(run_id, metric.key, metric.value, metric.step)
+            steps.setdefault(metric.step, {})[metric.key] = metric.value
+        for step, values in steps.items():
+            report(run_id, step, values)  # All at once, because it may end the trial.
         if run.has(run_id):
             for param in params:
                 self.log_param(run_id, param.key, param.value)

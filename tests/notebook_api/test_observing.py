@@ -168,7 +168,7 @@ OBSERVES = """if True:
     def note(library, step, values, source):
         seen.extend((name, step) for name in values)
     observing._report = note
-    observing._RUN_LIMIT_S = 0.0
+    observing._RUN_LIMIT_S = observing._AWAY_LIMIT_S = 0.0
     observing.observe(mlflow)
 """
 
@@ -211,6 +211,90 @@ def test_a_notebook_whose_trial_gets_no_run_in_time_logs_to_a_temporary_folder(
     """
     run_observed(script, tmp_path, run_id="0000")
     assert len([*(tmp_path / "temporary").rglob("note.txt")]) == 1
+
+
+class MlflowException(Exception):
+    error_code = "INTERNAL_ERROR"
+
+
+def run_in(looks: list[list[str] | None], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a trial's run and the URIs that it has used.
+
+    Args:
+        looks: Run ids that each check for the run finds. None if MLflow does not answer.
+        monkeypatch: Shortens the time between two checks.
+    """
+    monkeypatch.setattr(observing, "_LOOK_S", 0.0)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "")
+    uris: list[str] = []
+
+    def search_runs(*_: Any) -> list[Any]:
+        found = looks.pop(0)
+        if found is None:
+            raise MlflowException
+        return [SimpleNamespace(info=SimpleNamespace(run_id=run_id)) for run_id in found]
+
+    made = SimpleNamespace(info=SimpleNamespace(run_id="temporary"))
+    client = SimpleNamespace(search_runs=search_runs, create_run=lambda _: made)
+    module = SimpleNamespace(
+        exceptions=SimpleNamespace(MlflowException=MlflowException),
+        set_experiment=lambda _: SimpleNamespace(experiment_id="1"),
+        set_tracking_uri=uris.append,
+        MlflowClient=lambda: client,
+    )
+    trial = {"run_id": "0000", "study": "my", "study_id": "one", "temporary": "file:folder"}
+    return observing._RunOfTrial(module, trial), uris
+
+
+def test_a_server_that_does_not_answer_at_first_has_longer_than_a_run_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, uris = run_in([None, None, ["abc"]], monkeypatch)
+    monkeypatch.setattr(observing, "_RUN_LIMIT_S", -1.0)
+    assert (run.id, uris) == ("abc", [])
+    run, uris = run_in([None, []], monkeypatch)
+    with pytest.warns(UserWarning, match="no run of trial 0000"):
+        assert (run.id, uris) == ("temporary", ["file:folder"])
+    run, uris = run_in([None], monkeypatch)
+    monkeypatch.setattr(observing, "_AWAY_LIMIT_S", -1.0)
+    with pytest.warns(UserWarning, match="MLflow is unavailable"):
+        assert (run.id, uris) == ("temporary", ["file:folder"])
+
+
+@pytest.mark.parametrize("error", [MlflowException("bad path"), OSError("502 Bad Gateway")])
+def test_only_a_call_that_fails_because_mlflow_does_not_answer_is_made_in_the_folder(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, uris = run_in([["abc"], ["abc"], None], monkeypatch)
+
+    def call() -> str:
+        if run.id == "abc":
+            raise error
+        return "made"
+
+    with pytest.raises(type(error)):
+        run.calling(call)
+    assert uris == []
+    with pytest.warns(UserWarning, match="MLflow is unavailable"):
+        assert (run.calling(call), uris) == ("made", ["file:folder"])
+
+
+def test_metrics_of_one_call_are_reported_together_because_a_report_may_end_the_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(observing, "_report", lambda _, *point: seen.append(point[:2]))
+
+    class Client:
+        def log_metric(self, *_: Any) -> None: ...
+        def log_batch(self, *_: Any) -> None: ...
+
+    run: Any = SimpleNamespace(has=lambda _: True)
+    observing._observe_metrics(Client, run, reports=True)
+    values = {"loss": 0.5, "val": 0.25, "system/cpu": 9.0}
+    metrics = [SimpleNamespace(key=key, value=values[key], step=3) for key in values]
+    Client().log_batch("abc", metrics)
+    assert seen == [(3, {"loss": 0.5, "val": 0.25})]
 
 
 #: Makes the trial's run, as the sweep does, and lets MLflow's store fail from then on.
