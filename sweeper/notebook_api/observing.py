@@ -22,8 +22,8 @@ from typing import Any
 from .calls import observed
 from .messages import OBSERVED_VARIABLE, Point, PointSource
 
-#: Longest wait for the trial's run in MLflow, which another process creates, in seconds (chosen, not
-#: measured). It begins with MLflow's first answer.
+#: Longest wait for the trial's run in MLflow, which another process creates, in seconds (chosen,
+#: not measured). It begins with MLflow's first answer.
 _RUN_LIMIT_S = 60.0
 #: Longest wait for MLflow's first answer, in seconds: the time for which MLflow's client repeats a
 #: call.

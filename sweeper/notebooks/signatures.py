@@ -56,7 +56,12 @@ class Signatures:
                 if not is_plain(call.args[0]):
                     kinds.reverse()
                 layer = _table()["of_two_sizes"].get(callee, ())
-                if len(call.args) > 1 or any(option.arg in layer[1:] for option in call.keywords):
+                # The second argument of a layer of Keras is an activation: a text, or None.
+                is_size = len(call.args) > 1 and not (
+                    isinstance(second := call.args[1], ast.Constant)
+                    and isinstance(second.value, str | None)
+                )
+                if is_size or any(option.arg in layer[1:] for option in call.keywords):
                     kinds.insert(0, "of_two_sizes")
                 return next(
                     (_table()[kind][callee] for kind in kinds if callee in _table()[kind]), ()

@@ -13,6 +13,7 @@ from sweeper.notebooks.assignments import Assignments, with_values
 from sweeper.notebooks.left_out import _table
 
 SVM = "from sklearn.svm import SVC\n"
+VOTING = "e = Voting([('a', RF(depth=3)), ('b', DT(depth=5))])\n"
 GRID = "from sklearn.model_selection import GridSearchCV\n"
 ADAM = "from torch import optim\n"
 
@@ -79,7 +80,10 @@ def test_an_argument_that_a_call_may_pass_or_that_code_sets_later_is_not_added(c
         (GRID + "svc = SVC(C=1.0)\nGridSearchCV(svc, {'C': [1, 2]})", "svc.C"),
         (GRID + "g = {'s__C': [1, 2]}\np = P(S(), SVC(C=1.0))\nGridSearchCV(p, g)", "SVC.C"),
         ("m = XGBClassifier(max_depth=3)\nm.set_params(max_depth=4)", "XGBClassifier.max_depth"),
-        ("m = Net(max_depth=3)\nm.set_params(net__max_depth=4)", "max_depth"),
+        ("m = Net(net__depth=3)\nm.set_params(net__depth=4)", "Net.net__depth"),
+        (VOTING + "GridSearchCV(e, {'b__depth': [1, 2]})", "DT.depth"),
+        ("m = Pipe([('svc', SVC(C=1.0))])\nm.set_params(svc__C=3)", "SVC.C"),
+        (GRID + "s = SVC(C=1.0)\nGridSearchCV(Pipe([('s', s)]), {'s__C': [1, 2]})", "s.C"),
         (
             "rf = RF(max_depth=3)\nGridSearchCV(RF(), {'max_depth': [1, 2]})\n"
             "rf.set_params(**g.best_params_)",
@@ -105,6 +109,11 @@ def test_an_argument_that_a_search_or_set_params_sets_anyway_is_refused(
         (GRID + "GridSearchCV(SVC(), {'C': [1, 2]})\nbest = SVC(C=1.0)", "best.C"),
         ("m = RF(max_depth=3)\nm.fit(x)\nm.set_params(max_depth=4)", "m.max_depth"),
         ("m = RF(max_depth=3)\nm.set_params(n_jobs=4)", "m.max_depth"),
+        (VOTING + "GridSearchCV(e, {'a__depth': [1, 2]})", "DT.depth"),
+        ("m = Net(lr=0.1)\nm.set_params(callbacks__lr=0.3)", "m.lr"),
+        ("m = Pipe([('svc', SVC(C=1.0))])\nm.set_params(C=3)", "SVC.C"),
+        ("m = SVC(C=1.0)\nif TUNE:\n  m.set_params(C=9)", "m.C"),
+        ("m = SVC(C=1.0)\ndef tune():\n  m.set_params(C=9)", "m.C"),
     ],
 )
 def test_an_argument_with_which_code_may_use_an_object_can_be_swept(code: str, name: str) -> None:
@@ -143,3 +152,9 @@ def test_the_table_of_defaults_agrees_with_the_installed_libraries(callee: str, 
     pytest.importorskip(module.partition(".")[0])  # torch is left out beside the oldest versions
     stated = inspect.signature(getattr(importlib.import_module(module), owner)).parameters
     assert stated[name].default == _table()[callee][name]
+
+
+@pytest.mark.parametrize("layer", ["LSTM(64, 'tanh')", "GRU(64, None)"])
+def test_the_first_argument_of_a_layer_of_keras_is_its_units(layer: str) -> None:
+    name = layer.partition("(")[0]
+    assert Assignments([f"model.add({layer})"]).why_not(f"{name}.units") is None
