@@ -156,20 +156,33 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     return found
 
 
-def without_made_files(before: Fingerprint, now: Fingerprint) -> Fingerprint:
-    """Return a fingerprint without the local modules that trials have made since an earlier one.
+def made_files(before: Fingerprint, now: Fingerprint) -> list[str]:
+    """Return the local modules that only one of two fingerprints has, if the cells are the same.
 
-    Modules that only the new fingerprint has were made by trials, as by a download or
-    `git clone`, if the cells are the same: without the modules, these cells fail.
+    The cells need these modules, so trials make them, as by a download or `git clone`.
 
     Args:
         before: The earlier fingerprint, or some keys of it.
         now: The new fingerprint.
     """
     if before.get("cells") != now["cells"]:
-        return now
-    known = before["files"]
-    files = {path: digest for path, digest in now["files"].items() if path in known}
+        return []
+    return sorted(before["files"].keys() ^ now["files"].keys())
+
+
+def without_made_files(before: Fingerprint, now: Fingerprint) -> Fingerprint:
+    """Return a fingerprint with the same modules that trials make as an earlier one.
+
+    Args:
+        before: The earlier fingerprint, or some keys of it.
+        now: The new fingerprint.
+    """
+    files = dict(now["files"])
+    for path in made_files(before, now):
+        if path in files:
+            del files[path]
+        else:
+            files[path] = before["files"][path]
     return {**now, "files": files}
 
 

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from ..errors import OutputError, StudyError
-from ..notebooks.fingerprint import Fingerprint, changes, version, without_made_files
+from ..notebooks.fingerprint import Fingerprint, changes, made_files, version, without_made_files
 from ..notebooks.metadata import read_metadata
 from ..settings.addresses import Address, study_words
 from ..study.access import LostFileError
@@ -49,6 +49,7 @@ def check_resumed(plan: SweepPlan, study: Study, *, is_restored: bool) -> None:
             refuse_another_folder(study, plan.notebook.path, plan.paths)
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)
+    _log_made_files(study, plan.fingerprint)
     refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
     refuse_older_copy(study, plan.paths, plan.storage_url)
 
@@ -184,6 +185,20 @@ def _log_changes(study: Study, plan: SweepPlan) -> None:
     lines = changes_since(study, plan.fingerprint)
     if lines:
         _log.warning("the study %r continues with changes: %s", study.name, "; ".join(lines))
+
+
+def _log_made_files(study: Study, made_of: Fingerprint) -> None:
+    files = made_files(study.facts.made_of, made_of) if study.records() else []
+    if files:
+        _log.warning(
+            "the study %r had trials without or with other modules next to the notebook than now: "
+            "%s; if the notebook does not make them itself, as by a download, the results of its "
+            "trials may differ",
+            study.name,
+            ", ".join(
+                f"{path} is {'new' if path in made_of['files'] else 'gone'}" for path in files
+            ),
+        )
 
 
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:

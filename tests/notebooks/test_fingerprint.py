@@ -16,6 +16,7 @@ from sweeper.notebooks.fingerprint import (
     Fingerprint,
     changes,
     fingerprint_of,
+    made_files,
     tags_as_run,
     version,
     without_made_files,
@@ -276,8 +277,11 @@ def test_a_module_that_trials_have_downloaded_is_no_change_until_it_is_edited(
     write(tmp_path, helpers="V = 0")
     fetched = make(*cells)
     assert changes(before, without_made_files(before, fetched)) == []
+    assert changes(fetched, without_made_files(fetched, before)) == []  # as on a fresh clone
+    assert made_files(before, fetched) == made_files(fetched, before) == ["helpers.py"]
     write(tmp_path, helpers="V = 1")
     later = make(*cells)
+    assert made_files(fetched, later) == []
     assert changes(fetched, without_made_files(fetched, later)) == ["helpers.py has changed"]
     edited = make(cells[0], "import helpers, other, more")
     assert "helpers.py is used now" in changes(before, without_made_files(before, edited))

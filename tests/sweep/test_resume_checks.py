@@ -19,6 +19,7 @@ from sweeper.settings.addresses import Address
 from sweeper.study.facts import StudyFacts
 from sweeper.study.study import Study
 from sweeper.sweep.resume_checks import (
+    check_resumed,
     refuse_another_folder,
     refuse_changes,
     refuse_leaving_the_store,
@@ -120,6 +121,29 @@ def test_a_change_that_was_undone_before_a_trial_ran_with_it_is_no_change(tmp_pa
     trials[0] = ran(tmp_path, 0, MISTAKEN)  # It was interrupted, and run again after the change.
     with pytest.raises(StudyError, match="code cell 1 changed"):
         refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [({}, {"a.py": "1"}, "a.py is new"), ({"a.py": "1"}, {}, "a.py is gone")],
+)
+def test_a_module_that_trials_make_is_no_change_and_is_named_in_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, before: Any, now: Any, said: str
+) -> None:
+    study = study_of(trial_record(), made_of={**OLD, "files": before})
+    plan: Any = SimpleNamespace(
+        paths=paths_of(tmp_path / "{run_id}.ipynb"),
+        fingerprint={**OLD, "files": now},
+        notebook=SimpleNamespace(path=tmp_path / "my.ipynb", display_name="my.ipynb"),
+        settings=SimpleNamespace(file=None, study=SimpleNamespace(trials=1)),
+        storage_url=Address.of("postgresql://server/my"),
+        tracks_by_default=False,
+        confirming=None,
+        allow_changes=False,
+    )
+    check_resumed(plan, study, is_restored=False)
+    (line,) = caplog.messages
+    assert_says(line, "'my'", said)
 
 
 @pytest.mark.parametrize(
