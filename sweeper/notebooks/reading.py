@@ -17,13 +17,12 @@ from ..settings.units import size
 from .metadata import STATE_TAG
 from .repair import repair_notebook
 
-#: Tag of a cell that trials skip, such as one that needs a server which trials cannot reach.
-SKIP_TAG = "skip"
 #: Key in the metadata of an executed cell. It names the streams of which lines were overwritten, so
 #: that the file has only their last state.
 REDRAWN = "redrawn"
-#: nbclient, which runs the cells, skips a cell with this tag, too.
-_SKIP_TAGS = {SKIP_TAG, "skip-execution"}
+#: Tags of a cell that trials skip, such as one that needs a server which trials cannot reach.
+#: nbclient, which runs the cells, skips a cell with the second one by itself.
+_SKIP_TAGS = {"skip", "skip-execution"}
 #: Largest notebook that can be swept (chosen, not measured): bytes of the file with outputs, number
 #: of code cells, bytes of all code, and lines of one cell. The checks of such a notebook take about
 #: ten seconds.

@@ -245,7 +245,7 @@ class Settings(SettingsModel):
 
     @property
     def flags_of_study(self) -> list[str]:
-        """Words of the flags without which a command would sweep another study than this one."""
+        """Words of the flags that name this study and its values of `--set`."""
         words = [] if self.study.name is None else ["--study", self.study.name]
         for name in sorted(self._set):
             words += _set_flag(name, self.fixed[name]).split(" ", 1)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from sweeper.notebooks.reading import SKIP_TAG
 from sweeper.notebooks.replacing import Cell
 from sweeper.notebooks.research import RESEARCH_SOURCE
 from sweeper.notebooks.seeds import own_seeds, replace_seeds
@@ -106,7 +105,7 @@ def test_seeds_that_differ_still_differ_after_they_are_replaced() -> None:
 
 
 def test_a_seed_in_a_skipped_cell_does_not_count() -> None:
-    skipped = new_code_cell("SEED = 1", metadata={"tags": [SKIP_TAG]})
+    skipped = new_code_cell("SEED = 1", metadata={"tags": ["skip"]})
     cell = new_code_cell("import torch\nSEED = 42\ntorch.manual_seed(SEED)")
     replace_seeds(new_notebook(cells=[skipped, cell]), 70)
     assert skipped.source == "SEED = 1"

@@ -27,6 +27,7 @@ from ...notebook_api.messages import (
     Point,
 )
 from ...notebooks.reading import REDRAWN, cell_tags, is_skipped
+from ...notebooks.research import INJECTED_TAG
 from ...notebooks.scores import PrintedScores, displayed_point
 from ..forking.origins import RanCell, SharedRun
 from ..forking.zygote.messages import RECORDED
@@ -64,8 +65,8 @@ _SETTLE_S = 0.5
 _OVERLOOKED_S = 2.0
 #: The connection that wakes the kernel stays open for this time.
 _WOKEN_S = 0.5
-#: The output of a cell is joined and counted again after this share of its limit (chosen, not
-#: measured), so that the time for it does not grow with the square of the output.
+#: The output of a cell is joined and counted again each time it has grown by this share of its
+#: limit (chosen, not measured), so that the time for it does not grow with the square of the output.
 _SLACK = 0.1
 #: If a dead kernel's sockets bring no message for this time, its messages count as complete.
 _LAST_MESSAGES_S = 0.03
@@ -127,7 +128,7 @@ class SweepClient(PapermillNotebookClient):
         self.answer = Answer()
         self._first_index = 0
         self._output_bytes = 0
-        #: Size of the cell's output up to which nothing is checked.
+        #: The output is joined and compared with the limit when it exceeds this size.
         self._unchecked_bytes = request.cell_output_bytes
         self._messages = 0
 
@@ -185,7 +186,7 @@ class SweepClient(PapermillNotebookClient):
             if index in shared.cells:
                 self._replay(shared.cells[index], cell, index)
             self.nb_man.cell_end(cell, CellStatus.COMPLETED)
-        if any("injected-parameters" in cell_tags(cell) for cell in cells):
+        if any(INJECTED_TAG in cell_tags(cell) for cell in cells):
             self._run_silently(assignments)
 
     def _replay(self, ran: RanCell, cell: NotebookNode, index: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from ...notebooks.reading import cell_tags, is_skipped
+from ...notebooks.research import INJECTED_TAG
 from ...notebooks.shared_cells import SHARED_TAG
 from .forked_process import request_fork
 from .origins import KernelSetup, RanCell, SharedRun
@@ -49,7 +50,7 @@ class SharedCells:
         for index, cell in enumerate(node.cells[: tagged[-1] + 1]):
             if cell.cell_type != "code":
                 continue
-            if "injected-parameters" not in cell_tags(cell):
+            if INJECTED_TAG not in cell_tags(cell):
                 number += 1
             if cell.source.strip() and not is_skipped(cell):
                 sources[index] = cell.source

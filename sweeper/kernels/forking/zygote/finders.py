@@ -239,7 +239,8 @@ def _cells_of(path: str, text: str) -> list[str]:
     """Return the cells of a notebook of the snapshot. The whole text if it is another script."""
     if not path.lower().endswith(".ipynb"):
         return [text]
-    return [cell["source"] for cell in json.loads(text)["cells"]]
+    cells = json.loads(text)["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
 def _keep_from_reloading(reloader: Any, sources: Mapping[str, bytes]) -> None:
