@@ -66,7 +66,7 @@ _OVERLOOKED_S = 2.0
 #: The connection that wakes the kernel stays open for this time.
 _WOKEN_S = 0.5
 #: The output of a cell is joined and counted again each time it has grown by this share of its
-#: limit (chosen, not measured), so that the time for it does not grow with the square of the output.
+#: limit (chosen, not measured). So the time for it does not grow with the square of the output.
 _SLACK = 0.1
 #: If a dead kernel's sockets bring no message for this time, its messages count as complete.
 _LAST_MESSAGES_S = 0.03
