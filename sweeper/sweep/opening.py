@@ -11,6 +11,7 @@ from functools import partial
 
 from ..notebooks.metadata import read_metadata
 from ..search.repeats import plan_of_repeats
+from ..study.endings import unknown_end
 from ..study.moves import move_of
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
@@ -122,9 +123,14 @@ def _begins_anew(plan: SweepPlan, study: Study) -> bool:
 
     A trial of the new study must not resume from a checkpoint of these trials. If the sweep is
     killed before the study itself is removed, the next call does the same.
+
+    An old copy of a study never begins anew, because the trials that it lacks may have completed.
+    The call is then refused.
     """
     has_begun = study.facts.confirms is not None or not study.has_only_planned
     if has_begun and (plan.allow_changes or not is_worth_nothing(study, plan.fingerprint)):
+        return False
+    if unknown_end(study.records(), study.facts, plan.paths) is not None:
         return False
     if has_begun:
         _log.warning("no trial of the study has completed, so the study begins anew")

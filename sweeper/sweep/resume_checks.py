@@ -74,10 +74,13 @@ def refuse_other_outputs(study: Study, paths: StudyPaths) -> None:
         _are_same(before.folder, paths.folder)
         and _are_same(before.notebook(first), paths.notebook(first))
     ):
+        remedy = "give the -o with which it began"
+        if not before.folder.exists():
+            remedy = "nothing is there, so move its outputs back there and give that -o"
         raise StudyError(
             f"-o {paths.displayed_template}: the study {study.name!r} has its trials in "
-            f"{before.displayed_template}; give the -o with which it began, or begin another "
-            f"study with {paths.options_of_another}"
+            f"{before.displayed_template}; {remedy}, or begin another study with "
+            f"{paths.options_of_another}"
         )
 
 

@@ -18,11 +18,13 @@ from sweeper.search.samplers import SamplerFactory
 from sweeper.settings.addresses import Address
 from sweeper.study.facts import StudyFacts
 from sweeper.study.study import Study
+from sweeper.sweep.opening import _begins_anew
 from sweeper.sweep.resume_checks import (
     check_resumed,
     refuse_another_folder,
     refuse_changes,
     refuse_leaving_the_store,
+    refuse_older_copy,
     refuse_other_outputs,
     refuse_run_for_nothing,
 )
@@ -41,13 +43,18 @@ def study_of(*records: TrialRecord, **facts: Any) -> Any:
     return SimpleNamespace(name="my", facts=stored, records=lambda: [*records])
 
 
-def test_a_study_is_not_resumed_with_outputs_at_other_paths(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("is_there", "remedy"), [(True, "give the -o"), (False, "move its outp")])
+def test_a_study_is_not_resumed_with_outputs_at_other_paths(
+    tmp_path: Path, is_there: bool, remedy: str
+) -> None:
     study = study_of(trial_record(), template=f"{tmp_path}/out/my.{{run_id}}.ipynb")
+    if is_there:
+        (tmp_path / "out" / "my").mkdir(parents=True)
     for template in ("out/other.{run_id}.ipynb", "new/my.{run_id}.ipynb"):
         with pytest.raises(StudyError) as error:
             refuse_other_outputs(study, paths_of(tmp_path / template))
         old = str(tmp_path / "out/my.{run_id}.ipynb")
-        assert_says(str(error.value), "-o ", template, old, "give the -o", "--study NAME")
+        assert_says(str(error.value), "-o ", template, old, remedy, "--study NAME")
 
 
 def test_the_same_outputs_may_be_written_in_another_way(tmp_path: Path) -> None:
@@ -121,6 +128,21 @@ def test_a_change_that_was_undone_before_a_trial_ran_with_it_is_no_change(tmp_pa
     trials[0] = ran(tmp_path, 0, MISTAKEN)  # It was interrupted, and run again after the change.
     with pytest.raises(StudyError, match="code cell 1 changed"):
         refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
+
+
+def test_an_old_copy_in_which_no_trial_has_begun_removes_no_notebook_of_a_later_trial(
+    storage: RDBStorage, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    name, paths = str(abs(hash(request.node.nodeid))), paths_of(tmp_path / "{run_id}.ipynb")
+    study = Study.open(storage, small_settings(name, objective={"acc": "maximize"}))
+    notebook = ran(tmp_path, 0, OLD).notebook
+    note_in(notebook, study_id=study.study_id, state="completed", attempt=1, scores={"acc": 0.5})
+    plan: Any = SimpleNamespace(paths=paths, allow_changes=False, fingerprint=OLD, remote=None)
+    assert not _begins_anew(plan, study)
+    with pytest.raises(StudyError, match="whose trial has ended"):
+        refuse_older_copy(study, paths, Address.of("postgresql://server/studies"))
+    note_in(notebook, state="running")
+    assert _begins_anew(plan, study)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     if not settings.inputs and data is None:
         return plan
     study = stored_study(plan)
-    begun_with = None if study is None else study.facts
+    # A study in which no trial has begun uses the newest files and data, as a new study does.
+    begun_with = study.facts if study is not None and study.records() else None
     earlier = {} if begun_with is None else begun_with.inputs
     inputs: dict[str, InputFile] = {}
     facts: dict[str, InputFact] = {}

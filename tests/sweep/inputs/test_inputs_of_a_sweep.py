@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -307,6 +308,22 @@ def test_a_study_that_begins_anew_uses_the_newest_data_and_the_best_trial_of_the
     assert sweep("val = 1 * x").counts[TrialState.COMPLETED] == 1
     assert seen == [("cats", "weights of 0003"), ("dogs", "weights of 0004")]
     facts = find_study(str(stages.out / "reads"), storage=None).study.facts
+    assert facts.data_version == version
+
+
+def test_a_study_in_which_no_trial_has_begun_uses_the_newest_data(
+    home: Dataset, make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home.place() / "train.txt").write_text("dogs")
+    home.push(lambda _: None)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Sweep, "_run_trials", Mock(side_effect=KeyboardInterrupt))
+        make_sweep(2).run()
+    (home.place() / "train.txt").write_text("cats")
+    version, _ = home.push(lambda _: None)
+    shutil.rmtree(tmp_path / "machine" / "data")
+    assert make_sweep(2).run().counts[TrialState.COMPLETED] == 2
+    facts = find_study(str(tmp_path / "machine/out"), storage=None).study.facts
     assert facts.data_version == version
 
 
