@@ -35,13 +35,15 @@ _MOST_TRIALS = 200
 #: The interval of an importance covers this share of the samples (chosen, not measured).
 _WITHIN = 0.9
 
-#: Names of figures for papers, and Optuna's functions that draw them.
-FIGURES = {
+#: Optuna's functions that draw figures for papers, by the names of the figures.
+_OPTUNAS = {
     "parallel": "plot_parallel_coordinate",
     "history": "plot_optimization_history",
-    "importances": "",  # drawn here, because Optuna would measure them on a linear scale
     "slice": "plot_slice",
 }
+#: Names of figures for papers. Importances are drawn here, because Optuna would measure them on a
+#: linear scale.
+FIGURES = (*_OPTUNAS, "importances")
 
 
 def param_importances(
@@ -240,7 +242,7 @@ def figure_of(
     Args:
         study: Optuna's study.
         objectives: Names of the objectives, in Optuna's order.
-        kind: Name of the figure, a key of `FIGURES`.
+        kind: Name of the figure, one of `FIGURES`.
         importances: Importance of each param, by objective, for the figure `importances`.
 
     Raises:
@@ -263,7 +265,7 @@ def figure_of(
         try:
             if kind == "importances":
                 return _drawn(importances.get(objectives[0], {}), objectives[0])
-            axes = getattr(drawing, FIGURES[kind])(study, **what)
+            axes = getattr(drawing, _OPTUNAS[kind])(study, **what)
         except ImportError as error:
             extra = "--figure needs matplotlib: pip install 'notebook-hpo[figures]' installs it"
             raise SettingsError(extra) from error
@@ -279,7 +281,11 @@ def _drawn(shares: Mapping[str, Importance], objective: str) -> Any:
         ValueError: No importance is known.
     """
     if not shares:
-        raise ValueError(f"the importances for {objective} need {_FEWEST_TRIALS} completed trials")
+        raise ValueError(
+            f"no importances for {objective} are known: they need {_FEWEST_TRIALS} completed "
+            "trials with all params of the present space and different scores; give a search, not "
+            "a study that runs its trials again"
+        )
     from matplotlib.figure import Figure
 
     ordered = sorted(shares.items(), key=lambda named: named[1].share)

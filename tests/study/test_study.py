@@ -234,5 +234,12 @@ def test_the_figure_of_importances_shows_those_of_the_answer() -> None:
     assert [bar.get_width() for bar in axes.patches] == [0.2, 0.7]
 
 
+@pytest.mark.slow  # matplotlib is imported
+def test_a_figure_without_importances_is_refused_with_all_that_they_need() -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(StudyError, match=r"--figure importances: .*10 .*different scores.*search"):
+        figure_of(study_of(30), ["val"], kind="importances", importances={})
+
+
 def test_importances_are_empty_for_too_few_trials() -> None:
     assert forest_importances(study_of(9), ["val"]) == {}
