@@ -97,7 +97,8 @@ class RepeatedTrials(Repeats):
         A name that is swept since its first run has no value in that run. So the runs would not
         have the same params.
         """
-        return any(self._settings.can_run_again(run.params) for run in proposal.runs.values())
+        fold = {FOLD: self.plan["values"][0]} if self.by_fold else {}
+        return self._settings.can_run_again({**proposal.params, **fold})
 
     def seen(self) -> list[FrozenTrial]:
         """Return one trial per proposal, with the mean of its runs, for the sampler."""

@@ -64,6 +64,10 @@ class TrialQueue:
         """Let a trial run again with the same number and params, before any new trial."""
         bisect.insort(self._unfinished, record, key=lambda record: record.number)
 
+    def take_back(self, number: int) -> None:
+        """Let a trial that was put back not run again."""
+        self._unfinished = [record for record in self._unfinished if record.number != number]
+
     def forget(self) -> None:
         """Drop the proposal that was prepared, because the storage is read again."""
         self._prepared = None
@@ -184,6 +188,8 @@ class TrialQueue:
         else:
             trial_id = storage.get_trial_id_from_study_id_trial_number(storage.study_id, again)
         number = storage.get_trial(trial_id).number
+        if _runs_again(storage.get_trial(trial_id)):
+            return number, _same_params(storage, trial_id, samplers.settings.search_space)
         seen: Any = storage
         if self.lag is not None:
             seen = InOrder(storage, number=number, lag=self.lag)
@@ -203,10 +209,7 @@ class TrialQueue:
             storage=seen,
             sampler=samplers.make(number, index),
         )
-        trial = optuna.Trial(study, trial_id)
-        if _runs_again(storage.get_trial(trial_id)):
-            return number, _same_params(storage, trial_id, samplers.settings.search_space)
-        return number, suggest(trial, samplers.settings.search_space)
+        return number, suggest(optuna.Trial(study, trial_id), samplers.settings.search_space)
 
     def _next_id(self, storage: MirroredStorage, samplers: SamplerFactory) -> int:
         """Begin a repeat that is due, a queued trial, or a new trial. Return its id in memory."""
