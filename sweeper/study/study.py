@@ -39,7 +39,7 @@ from ..search.samplers import (
 from ..search.trial_codec import RECORD, encode, has_begun, record_of
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..settings.space import SearchSpace
+from ..settings.space import SearchSpace, from_scalar
 from ..study_folder.patience import Patience
 from ..trials import (
     FOLD,
@@ -49,6 +49,7 @@ from ..trials import (
     LearnedTrial,
     Params,
     Proposal,
+    Reason,
     Repeats,
     TrialOutcome,
     TrialRecord,
@@ -390,32 +391,54 @@ class Study:
         def params_of(entries: Sequence[Params]) -> list[dict[str, Any]]:
             return settings.model_copy(update={"start": entries}).start_params
 
+        def in_space(queued: Params) -> dict[str, Any]:
+            (params,) = params_of([{k: from_scalar(v) for k, v in queued.items()}]) or [{}]
+            return as_queued(params)
+
         # Entries are compared as they are in the file: `start_params` adds to them.
-        new = [params for params in settings.start if params not in known]
-        gone = [params for params in known if params not in settings.start]
-        self._queue_instead(params_of(gone), params_of(new))
+        present = settings.start_params
+        added = params_of([params for params in settings.start if params not in known])
+        gone = params_of([params for params in known if params not in settings.start])
+        gone = [params for params in gone if params not in present]
+        # A call that was refused may have dropped an entry that is in the file again.
+        dropped = [
+            in_space(t.system_attrs.get(QUEUED, {})) for t in filter(_is_dropped, self._trials())
+        ]
+        new = [params for params in present if params in added or as_queued(params) in dropped]
+        # An entry may have been queued with names that have left the space since.
+        self._queue_instead(gone, new, in_space)
         n_begun, n_wanted = self.claimed()[0], settings.study.trials
-        n_waiting = sum(not trial.user_attrs for trial in self._trials(OptunaState.WAITING))
-        if new and n_waiting and n_begun >= n_wanted:
+        waiting = [trial for trial in self._trials(OptunaState.WAITING) if not trial.user_attrs]
+        n_waiting, wanted = len(waiting), [*map(as_queued, new)]
+        n_added = sum(trial.system_attrs.get(QUEUED) in wanted for trial in waiting)
+        if n_added and n_begun >= n_wanted:
             _log.warning(
                 "study.trials: %d: the study has all its trials, so the %d that were added to "
                 "`start` do not run; to run them, give --trials %d",
                 n_wanted,
-                n_waiting,
+                n_added,
                 n_begun + n_waiting,
             )
 
-    def _queue_instead(self, before: Iterable[Params], now: Iterable[Params]) -> None:
+    def _queue_instead(
+        self,
+        before: Iterable[Params],
+        now: Iterable[Params],
+        in_space: Callable[[Params], Params] = lambda queued: queued,
+    ) -> None:
         """Queue params that the study has not yet had. Drop earlier ones that still wait.
 
         Args:
             before: Params to drop from the queue, unless they are wanted now.
             now: Params that are wanted now.
+            in_space: Returns the form of queued params in which they are compared with `before`.
         """
         wanted, dropped = [*map(as_queued, now)], [*map(as_queued, before)]
         for trial in self._trials(OptunaState.WAITING):
-            queued = trial.system_attrs.get(QUEUED)
-            if not trial.user_attrs and queued in dropped and queued not in wanted:
+            if trial.user_attrs:
+                continue
+            queued = in_space(trial.system_attrs.get(QUEUED, {}))
+            if queued in dropped and queued not in wanted:
                 self._drop(trial)
         for params in wanted:
             trials = (trial for trial in self._trials() if not _is_dropped(trial))
@@ -430,7 +453,7 @@ class Study:
         """Queue the runs of a plan that the study lacks. Drop queued runs of earlier plans.
 
         All trials run on a seed before the first trial runs on the next seed. Runs of other code or
-        settings do not count.
+        settings do not count, and are not run again if they were interrupted.
 
         Args:
             plan: Params and seeds to run, as `following_plan` makes them.
@@ -438,11 +461,25 @@ class Study:
         """
         plan = {**plan, "since": self._counts_since(has_changed=has_changed)}
         self.note_facts(confirms=plan)
+        if has_changed:
+            self._give_up_unfinished()
         _, others, missing = self._runs_of(plan)
         for trial in others:
             self._drop(trial)
         for params, seed in missing:
             self._study.enqueue_trial(params, user_attrs={SEED: seed})
+
+    def _give_up_unfinished(self) -> None:
+        """End the planned trials that were interrupted, so that they are not run again."""
+        for record in self.records():
+            if not record.is_final and not record.by_hand:
+                message = "the code or settings have changed since, so the run would not count"
+                ended = replace(
+                    record, state=TrialState.STOPPED, reason=Reason.BY_HAND, message=message
+                )
+                self._queue.take_back(record.number)
+                self._write(ended)
+                self._tell(ended)
 
     def repeats_trials_of(self, study_id: str) -> bool:
         """Return whether the study runs trials of the study with this id again."""

@@ -78,6 +78,16 @@ def test_a_run_that_was_interrupted_is_made_first_and_then_only_those_of_the_new
     ]
 
 
+def test_a_run_of_other_code_that_was_interrupted_is_not_made_again(begin: Any) -> None:
+    before = resumed(begin(trials=1), plan(2, 2))
+    before.ask()  # It was killed with its sweep.
+    after = resumed(before, plan(2, 2), has_changed=True)
+    assert [run.number for run in runs_left(after)] == [4, 5, 6, 7]
+    assert after.study.records()[0].is_final
+    found = after.study.confirmation
+    assert found is not None and found.n_missing == 0
+
+
 @pytest.mark.parametrize("n_trials", [1, 3])
 def test_a_run_that_was_queued_by_hand_belongs_to_no_plan_and_is_made(
     begin: Any, n_trials: int

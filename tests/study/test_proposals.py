@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from opened_studies import BRANCHES, Opened, changed, completed, failed
+from opened_studies import BRANCHES, RANGE, Opened, changed, completed, failed
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.settings.space import as_scalar
@@ -271,6 +271,27 @@ def test_a_start_trial_that_left_the_file_before_it_ran_is_dropped_until_it_come
     ran = [record.params["x"] for record in opened.run(0.5, 0.5, 0.5)]
     assert ran == [0.125, 0.25, 0.75]
     assert [record.number for record in opened.study.records()] == [2, 3, 4]
+
+
+def test_a_start_trial_that_left_the_file_with_one_of_its_names_is_dropped(begin: Any) -> None:
+    opened = begin({**RANGE, "old": [1, 2]}, start=[{"x": 0.125, "old": 2}, {"x": 0.25}])
+    opened.study.note_facts(settings=opened.settings.as_mapping)
+    settings = changed(opened, start=[{"x": 0.25}])
+    opened = Opened(opened.storage, settings)
+    opened.study.queue_new(settings)
+    assert opened.ask().params == {"x": 0.25}
+    assert opened.ask().params["x"] != 0.125
+
+
+def test_a_start_trial_that_a_refused_call_has_dropped_runs_after_all(begin: Any) -> None:
+    opened = begin(start=[{"x": 0.125}, {"x": 0.25}])
+    opened.study.note_facts(settings=opened.settings.as_mapping)
+    for start in ([{"x": 0.125}], [{"x": 0.125}, {"x": 0.25}]):
+        settings = changed(opened, start=start)
+        opened = Opened(opened.storage, settings)
+        opened.study.queue_new(settings)  # The call ends before it stores its settings.
+    assert [record.params["x"] for record in opened.run(0.5, 0.5)] == [0.125, 0.25]
+    assert opened.ask().params["x"] not in (0.125, 0.25)
 
 
 @pytest.mark.parametrize(("trials", "is_said"), [(1, True), (2, False)])
