@@ -391,7 +391,7 @@ class Study:
         def params_of(entries: Sequence[Params]) -> list[dict[str, Any]]:
             return settings.model_copy(update={"start": entries}).start_params
 
-        def in_space(queued: Params) -> dict[str, Any]:
+        def in_space(queued: Mapping[str, Any]) -> dict[str, Any]:
             (params,) = params_of([{k: from_scalar(v) for k, v in queued.items()}]) or [{}]
             return as_queued(params)
 
