@@ -42,6 +42,7 @@ LIBRARIES_OF = {
 LENT = {
     ("kernels", "nbformat", "NotebookNode"),
     ("control", "nbformat", "NotebookNode"),
+    ("study", "matplotlib", "Figure"),
 }
 
 #: Tokens that are layout or comments, not code.
