@@ -67,12 +67,13 @@ def member_of(folder: Path, answer: Callable[[str], bytes]) -> Member:
     )
 
 
-def run_on(member: Member, folder: Path) -> TrialOutcome:
+def run_on(member: Member, folder: Path, **stated: Any) -> TrialOutcome:
     spec = trial_spec(
         0,
         notebook=folder / "out" / "0000.ipynb",
         checkpoint_dir=folder / "out" / "c",
         artifact_dir=folder / "out" / "a",
+        **stated,
     )
     return member.run_trial(spec, RunningTrial(trials_left=1))
 
@@ -197,9 +198,10 @@ def test_a_worker_that_has_no_room_for_a_trials_files_loses_the_trial_to_others(
 ) -> None:
     (tmp_path / "out" / "c").mkdir(parents=True)
     (tmp_path / "out" / "c" / "000001.ckpt").write_text("saved")
+    earlier = write_notebook(tmp_path / "out" / "0000.attempt1.ipynb", "val = x")
     full = {"error": "OSError: [Errno 28] No space left on device"}
     member = member_of(tmp_path, lambda act: json.dumps(full if act == "write" else {}).encode())
-    lost = run_on(member, tmp_path)
+    lost = run_on(member, tmp_path, attempt=2, continues=earlier)
     assert (lost.state, lost.reason) == (TrialState.STOPPED, Reason.WORKER_LOST)
     assert member.refusal is not None and "No space left on device" in member.refusal
 

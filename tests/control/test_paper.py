@@ -121,7 +121,7 @@ def test_a_table_of_confirmed_trials_has_their_scores_on_fresh_seeds(
 def test_the_name_of_a_file_says_which_figure_is_drawn(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, begins in (("parallel.svg", b"<?xml"), ("importances.pdf", b"%PDF")):
+    for name, begins in (("parallel.svg", b"<?xml"), ("history.pdf", b"%PDF")):
         file = folder.with_name("figures") / name
         export(capsys, folder, "--figure", file)
         assert file.read_bytes().startswith(begins)
