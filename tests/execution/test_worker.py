@@ -37,7 +37,15 @@ from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.scores import scrape
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import Notice, Points, Reason, RunningTrial, TrialOutcome, TrialState
+from sweeper.trials import (
+    Notice,
+    Points,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialState,
+    attempt_path,
+)
 
 pytestmark = pytest.mark.kernel
 
@@ -92,12 +100,14 @@ class Bench:
             folder=self.runtime_folder,
             sources=LearnedSources(settings=workload.settings),
         )
+        executed = self.folder / "out" / f"{number:04d}.ipynb"
         spec = trial_spec(
             number,
             params={"x": 2.0} if params is None else params,
             seed=77,
             attempt=attempt,
-            notebook=self.folder / "out" / f"{number:04d}.ipynb",
+            continues=attempt_path(executed, attempt - 1) if attempt > 1 else None,
+            notebook=executed,
             checkpoint_dir=self.folder / "checkpoints",
             artifact_dir=self.folder / "artifacts",
         )
