@@ -61,6 +61,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             storage_url=Address.of_file(paths.storage),
             executor=SimpleNamespace(jobs=jobs, can_freeze=can_freeze),
             adopt=adopt,
+            workload=None,
             confirming=None,
             allow_changes=False,
         )
