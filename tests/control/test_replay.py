@@ -217,7 +217,7 @@ def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(
     for it in found[1:]:
         assert it["series"]["val"]["step"] == 2  # the faults act from there on
         assert it["distance"] > 0
-        assert it["causes"] == ["since the study was swept: planted: 1.0 → 2.0"]
+        assert it["causes"][0] == "since the study was swept: planted: 1.0 → 2.0"
     assert "replays: 1 equal, 3 different" in printed
 
 
