@@ -330,15 +330,16 @@ class SweepClient(PapermillNotebookClient):
         self._output_bytes -= bytes_before - _bytes_of(cell.outputs)
 
     async def _save_by_time(self) -> None:
+        saved = self._messages + self.running.points.reports
         await asyncio.sleep(CATCH_UP_S)
         _save_if_possible(self.nb_man.catch_up)
         interval_s = _AUTOSAVE_S
         while True:
-            seen = self._messages + self.running.points.reports
             await asyncio.sleep(interval_s)
-            if self._messages + self.running.points.reports == seen:
+            seen = self._messages + self.running.points.reports
+            if seen == saved:
                 continue
-            started_s = time.monotonic()
+            saved, started_s = seen, time.monotonic()
             _save_if_possible(self.nb_man.save)
             took_s = time.monotonic() - started_s
             interval_s = max(_AUTOSAVE_S, took_s / _SAVE_SHARE)
