@@ -28,6 +28,7 @@ _NO_STUDY = (
     "sync: the study's database in the remote copy is missing or damaged; choose another name with "
     "--study, and other outputs with -o, to start anew"
 )
+_STOPPED = "sync: the sweep was stopped while its study was downloaded"
 #: A warning names at most this many files (chosen, not measured).
 _MOST_NAMES = 5
 #: A download that fails is repeated for this many seconds, with this pause (chosen, not measured).
@@ -117,7 +118,7 @@ def _restore_files(
         if _is_here(place, entry):  # An earlier call, which was ended, has downloaded it.
             return True
         if is_stopped():
-            raise StoppedError("sync: the sweep was stopped while its study was downloaded")
+            raise StoppedError(_STOPPED)
         beside = _fetched(store, entry, place, is_stopped)
         if beside is not None:
             os.replace(beside, place)
@@ -210,12 +211,8 @@ def _refuse_files_in_the_way(
                 f"{display_path(place)} is in the way of the study that is to be restored, because "
                 "this study did not write it; move it away, or choose another output with -o"
             )
-        will_run_again = metadata.state is TrialState.STOPPED
-        if (
-            metadata.state.has_ended
-            and not will_run_again
-            and not _is_here(place, manifest.files[name])
-        ):
+        has_ended = metadata.state.has_ended and metadata.state is not TrialState.STOPPED
+        if has_ended and not _is_here(place, manifest.files[name]):
             raise OutputError(
                 f"{display_path(place)} is in the way of the study that is to be restored: its "
                 "trial has ended here with other results; move the notebooks of this study away"
@@ -256,7 +253,9 @@ def _fetched(
                 is_there = store.get_file(entry.object, part)
                 break
             except StoreError as error:
-                if error.is_refusal or time.monotonic() > until_s or is_stopped():
+                if is_stopped():
+                    raise StoppedError(_STOPPED) from error
+                if error.is_refusal or time.monotonic() > until_s:
                     raise
                 time.sleep(_PAUSE_S)
         if is_there and hash_of_file(part) == entry.hash:

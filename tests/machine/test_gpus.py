@@ -198,26 +198,19 @@ def compiled(library: Path, source: str) -> None:
     subprocess.run([*command, f"-Wl,-soname,{library.name}"], input=source, text=True, check=True)
 
 
-def said(library_folder: Path) -> str:
-    asked = subprocess.run(
+def asked_of(library_folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-c", ASK],
         env={**os.environ, "LD_LIBRARY_PATH": str(library_folder)},
         capture_output=True,
         text=True,
         check=True,
     )
-    return asked.stdout
 
 
 def test_nvml_lists_whole_gpus_and_mig_parts(tmp_path: Path) -> None:
     compiled(tmp_path / "libnvidia-ml.so.1", NVML)
-    asked = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    asked = asked_of(tmp_path)
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert asked.stdout.splitlines() == [
         "0 GPU-0 H0 1000 False",
@@ -240,7 +233,7 @@ def test_an_old_driver_counts_the_memory_that_it_reserves_as_used(tmp_path: Path
     old = re.sub(r"m->reserved = \d+; |m->version == 0x2000028 \? 0 : 25", "", old)
     old = old.replace("return d->number == 2 ? 3 : ;", "return d->number == 2 ? 3 : 0;")
     compiled(tmp_path / "libnvidia-ml.so.1", old)
-    assert said(tmp_path).splitlines()[:2] == [
+    assert asked_of(tmp_path).stdout.splitlines()[:2] == [
         "0 GPU-0 H0 1100 False",
         "10 {4711: 7, 4713: 9} 0.75",
     ]

@@ -537,8 +537,9 @@ class SweepClient(PapermillNotebookClient):
 def _save_if_possible(save: Callable[[], None]) -> None:
     try:
         save()
-    except OSError as error:  # The next save, or the trial's end, writes the file.
-        _log.warning("the executed notebook could not be saved, and is saved later: %s", error)
+    except OSError as error:
+        # The next save, in seconds, or the trial's end writes the file. The end warns if it cannot.
+        _log.info("the executed notebook could not be saved, and is saved later: %s", error)
 
 
 def _bytes_of(outputs: Sequence[NotebookNode]) -> int:

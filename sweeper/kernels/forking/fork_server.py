@@ -97,6 +97,8 @@ class ForkServer:
                 self._interpreter = [command.interpreter, *command.options]
                 self._argv = [*command.arguments]
         self._lock = threading.Lock()
+        #: Whether users were told that a kernel could not be forked.
+        self._has_warned = False
         #: Modules that a trial's kernel has imported, or will import, and that the zygote imports
         #: too. None until they are known.
         self._import_profile: Mapping[str, Any] | None = None
@@ -194,11 +196,13 @@ class ForkServer:
             zygote.let_go()
         except OSError as error:
             # The zygote still runs. For example, too many files are open at the moment.
-            _log.warning(
+            _log.log(
+                logging.INFO if self._has_warned else logging.WARNING,
                 "a kernel cannot be forked, and is started instead, which is slower: %s; raise the "
                 "limits of processes, memory and open files (ulimit -a)",
                 error,
             )
+            self._has_warned = True
         return None
 
     def close(self) -> None:
