@@ -299,25 +299,35 @@ class _Proposal:
 
         Returns:
             Whether the sweep starts now.
+
+        Raises:
+            NotebookError: No param leads to any of the listed scores.
         """
-        self._show_or_say_why_not()
+        if not any(self._leads_to(score) for score in self._listed):
+            self._show()
+        is_possible = self._show_or_say_why_not()
         while True:
-            self._console.line(
-                f"{self._plan_words()}.\nEnter runs them, a number takes another score,\n"
-                f"e opens {self._file}, q leaves"
-            )
+            keys = "a number takes another score, q leaves"
+            if is_possible:
+                keys = (
+                    f"{self._plan_words()}.\nEnter runs them, a number takes another score,\n"
+                    f"e opens {self._file}, q leaves"
+                )
+            self._console.line(keys)
             line = sys.stdin.readline()
             text = line.strip()
             match text.lower():
-                case "" if line and self._direction is not None:
+                case "" if line and is_possible and self._direction is not None:
                     self._keep()
                     return True
                 case "q" | "quit" | "exit":
                     return False
-                case "e" | "edit":
+                case "e" | "edit" if is_possible:
                     return self._edit()
                 case _ if not line:  # The input has ended.
                     return False
+                case "" | "e" | "edit" if not is_possible:
+                    pass
                 case "":
                     name = self._chosen.name
                     self._console.line(f"is less or more of {name} better? type {name}:min or :max")
@@ -327,7 +337,7 @@ class _Proposal:
                     except SettingsError as error:
                         self._console.line(str(error))
                     else:
-                        self._show_or_say_why_not()
+                        is_possible = self._show_or_say_why_not()
 
     def _choose(self, text: str) -> None:
         """Choose a score, and its direction if the text states it.
@@ -392,11 +402,22 @@ class _Proposal:
             else "this run is the only trial"
         )
 
-    def _show_or_say_why_not(self) -> None:
+    def _leads_to(self, score: SeenScore) -> bool:
+        """Return whether the notebook has a param that leads to a score."""
+        try:
+            self._run.drafted(self._notebook, chosen=score, direction=score.direction)
+        except NotebookError:
+            return False
+        return True
+
+    def _show_or_say_why_not(self) -> bool:
+        """Return whether the chosen score can be swept."""
         try:
             self._show()
         except NotebookError as error:  # The user may choose another score.
             self._console.line(str(error))
+            return False
+        return True
 
     def _show(self) -> None:
         """List the scores and the params.

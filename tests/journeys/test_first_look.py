@@ -19,6 +19,8 @@ from sweeper.settings import Settings
 
 pytestmark = pytest.mark.kernel
 
+#: A score that no value of the notebook reaches.
+UNREACHED = "val_acc = sum([0.2, 0.3]) / 2"
 #: Each run of the notebook leaves a line, so that none is made twice.
 COUNTED = (
     "from pathlib import Path\nwith Path('runs').open('a') as file:\n    _ = file.write('run\\n')"
@@ -326,6 +328,40 @@ def test_the_list_of_scores_fits_80_columns_and_a_key_chooses_one() -> None:
     assert terminal.wait() == 0, terminal.text
     assert [*Settings.load("my.yml").objective] == ["test_acc"]
     assert "best: " in terminal.text
+
+
+def test_nobody_is_asked_about_scores_to_which_no_param_leads() -> None:
+    mean = (
+        "class Mean:\n"
+        "    def fit(self, x, y):\n"
+        "        self.mean = sum(y) / len(y)\n"
+        "        return self\n"
+        "    def predict(self, x):\n"
+        "        return [self.mean for _ in x]\n"
+        "found = Mean().fit([1, 2], [1, 2]).predict([3, 4])\n"
+        "test_rmse = (sum((a - b) ** 2 for a, b in zip(found, [3, 4])) / 2) ** 0.5"
+    )
+    write("lr = 0.1", "w = 1.0\nfor _ in range(3):\n    w -= lr * 2 * w", mean)
+    terminal = Terminal("my.ipynb", cwd=Path.cwd())
+    assert terminal.wait() == 2, terminal.text
+    assert "test_rmse" in terminal.text, "the score that was found"
+    assert "q leaves" not in terminal.text
+    assert not Path("my.yml").exists()
+
+
+def test_a_score_to_which_no_param_leads_cannot_be_taken_with_enter() -> None:
+    write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)", UNREACHED)
+    terminal = Terminal("my.ipynb", "--trials", "2", cwd=Path.cwd())
+    terminal.until_seen("q leaves")
+    terminal.press("val_acc\r")
+    terminal.until_seen("leads to val_acc")
+    terminal.press("\r")
+    terminal.until_seen("takes another score, q leaves")
+    terminal.press("val_loss\r")
+    terminal.until_seen(r"(?s)takes another score, q leaves.*Enter runs them")
+    terminal.press("\r")
+    assert terminal.wait() == 0, terminal.text
+    assert [*Settings.load("my.yml").objective] == ["val_loss"]
 
 
 def test_the_key_q_ends_the_command_and_keeps_the_run() -> None:
