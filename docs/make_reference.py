@@ -322,6 +322,9 @@ _JSON_KEYS = {
     "seed or fold, or null.",
     "gpu_peak_bytes": "Largest GPU memory in use, in bytes, or null.",
     "gpu_busy_share": "Share of the time in which the GPU was busy, or null.",
+    "notices": "What was noticed of the trial, as lists of names: `not_replicable` operations of "
+    "torch, whose results may differ when the trial runs again, and `overwritten_files` next to "
+    "the notebook. Empty if nothing was noticed.",
     "starred": "Whether people have marked the trial with a star.",
     "mlflow_run_id": "Id of the trial's run in MLflow, or null.",
 }
@@ -351,7 +354,6 @@ def _results() -> Iterator[str]:
         seed=0,
         attempt=1,
         notebook=Path("0000.ipynb"),
-        host="a",
     )
     result = SweepResult(
         study="",

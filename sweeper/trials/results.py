@@ -338,8 +338,8 @@ def trial_json(record: TrialRecord) -> dict[str, Any]:
         "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
         "repeat_of": None if record.repeat_of is None else run_id_of(record.repeat_of),
         "duration_s": round(record.duration_s, 3),
-        **({"host": record.host} if record.host else {}),
-        **({"notices": record.notices} if record.notices else {}),
+        "host": record.host,
+        "notices": {str(kind): list(names) for kind, names in record.notices.items()},
         **_gpu_of(record.gpu),
     }
 

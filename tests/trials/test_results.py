@@ -12,6 +12,7 @@ from studies import sweep_result, trial_record
 
 from sweeper.trials import (
     GpuUse,
+    Notice,
     Reason,
     SweepResult,
     TrialRecord,
@@ -65,6 +66,14 @@ def test_the_json_is_valid_even_with_a_score_that_is_not_finite() -> None:
     assert (failed["scores"], failed["reason"]) == ({"acc": "nan"}, "not_finite")
     assert (failed["duration_s"], failed["retry_of"]) == (1.235, "0000")
     assert failed["mlflow_run_id"] is None
+
+
+def test_every_trial_in_the_json_has_the_same_keys_wherever_it_ran() -> None:
+    far = replace(BEST, host="b", notices={Notice.NOT_REPLICABLE: ("put_",)})
+    near, away = result(records=[BEST, far]).to_json()["trials"]
+    assert near.keys() == away.keys()
+    assert (near["host"], near["notices"]) == ("", {})
+    assert away["notices"] == {"not_replicable": ["put_"]}
 
 
 def test_the_json_contains_gpu_use_and_cost() -> None:
