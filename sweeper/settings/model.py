@@ -122,8 +122,8 @@ class Settings(SettingsModel):
     for names that are missing, except for those that open the branch of a stated name."""
     learn_from: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Earlier studies of the same parameters, by name, folder or storage: [out/earlier]. Their best
-    params run first. Their scores guide the sampler until ten trials of this study have
-    completed."""
+    params run first. Their scores guide the sampler until ten trials of this study have completed.
+    This needs a single objective."""
     smoke: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
         default_factory=dict
     )
@@ -135,7 +135,7 @@ class Settings(SettingsModel):
     """Run each proposal of the search several times, as long as it can still be the best. The means
     of these runs decide."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
-    """Which checkpoints of ended trials are kept."""
+    """Which checkpoints of ended trials are kept. Failed and stopped trials keep all of theirs."""
     limits: Limits = Limits()
     """Limits of one trial: time and output."""
     resources: Resources = Resources()

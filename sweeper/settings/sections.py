@@ -138,7 +138,7 @@ class StudySettings(SettingsModel):
     order: Literal["free", "fixed"] = "free"
     """`fixed`: the same seed and `--jobs` give the same trials in the same order, no matter which
     trial ends first, even after a crash. Sometimes a slot has to wait for an earlier trial. It
-    needs `pruner: none`."""
+    needs `pruner: none`, and excludes `repeat`."""
 
     @classmethod
     def hint_at(cls, key: str, value: Any) -> str:
@@ -287,8 +287,9 @@ class Notify(SettingsModel):
     """Notifications about the end of a sweep, and about problems that need attention."""
 
     url: Annotated[str, Field(json_schema_extra={"pattern": r"^https?://[^\s/]+"})]
-    """An ntfy topic such as https://ntfy.sh/mine, which gets a text, or a webhook, which gets JSON
-    with `event`, `study`, `text`, `best` and `page`. The URL is not stored in the study."""
+    """An ntfy topic such as https://ntfy.sh/mine, or a webhook. A URL that contains `ntfy` gets a
+    text. Any other URL gets JSON with `event`, `study`, `text`, `best` and `page`. The URL is not
+    stored in the study."""
     on: Annotated[
         tuple[Literal["end", "failure", "budget", "preemption"], ...],
         Field(strict=False, min_length=1),
