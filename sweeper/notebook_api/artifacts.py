@@ -25,7 +25,9 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
     and again. In a notebook that is run by hand, the folder is `./artifacts/by-hand`.
 
     Args:
-        path: File or folder to copy. Symbolic links are followed.
+        path: File or folder to copy. Symbolic links are followed. No other trial may write it: all
+            trials run in the notebook's folder, and could overwrite a file there before it is
+            copied.
         name: Name of the artifact, without slashes. Default: the last part of the path.
 
     Returns:
