@@ -122,7 +122,8 @@ class StudySettings(SettingsModel):
     if torch is installed and the study has at most 250 trials, otherwise `tpe`. As `gp`,
     `auto` lets `tpe` propose every second trial from `0025` on. Each sampler has options of its
     own, which the section Samplers of the reference lists. The seed is not one of them. With `gp`,
-    the first 10 trials cover the space evenly, or as many as its option `n_startup_trials` says."""
+    trials cover the space evenly until 10 of them have a score, or as many as its option
+    `n_startup_trials` says."""
     pruner: Annotated[
         Algorithm,
         _read_algorithm("pruner", PRUNERS),
