@@ -36,6 +36,7 @@ from ..machine.capacity import read_jobs
 from ..notebook_api.messages import Point
 from ..notebooks.metadata import read_metadata
 from ..settings.machines import Cluster
+from ..settings.units import duration
 from ..study_folder.patience import Patience, is_of_the_machine
 from ..study_folder.snapshots import keep_environment
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState, display_path
@@ -58,8 +59,8 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two polls of the scheduler, and of a worker's files.
 _LOOK_S = 1.0
-#: After the first worker can run trials, wait this many seconds for further workers (chosen, not
-#: measured).
+#: Wait this many seconds for further workers if one can run trials, and before users are told that
+#: there is none (chosen, not measured).
 _SETTLE_S = 10.0
 #: The full number of workers is requested again after this many seconds, because jobs may have
 #: ended. Dask notices the end of a job only after 15 s.
@@ -135,13 +136,25 @@ class DaskExecutor:
             most, _ = read_jobs(jobs, workload.settings.resources.threads)
         executor = cls(workload, settings, most=most)
         began_s = time.monotonic()
-        try:
-            executor._watch(
-                lambda: (
-                    bool(executor._usable())
-                    and (executor._all_have_answered or time.monotonic() - began_s > _SETTLE_S)
+        has_told = False
+
+        def is_ready() -> bool:
+            nonlocal has_told
+            has_waited = time.monotonic() - began_s > _SETTLE_S
+            if executor._usable():
+                return executor._all_have_answered or has_waited
+            if has_waited and not has_told:
+                has_told = True
+                limit = duration(settings.wait)
+                _log.warning(
+                    "%s: waiting for a first worker that can run trials, up to %s",
+                    settings.place,
+                    limit,
                 )
-            )
+            return False
+
+        try:
+            executor._watch(is_ready)
         except BaseException as error:
             executor.close()
             if isinstance(error, BrokenError):
@@ -287,7 +300,7 @@ class DaskExecutor:
                 "files, and GPUs that work"
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
-        limit = f"{self._settings.wait:g} s (cluster: wait)"
+        limit = f"{self._settings.wait:.4g} s (cluster: wait, or --timeout)"
         return f"no worker has connected within {limit}; start one{how}"
 
     def _look(self) -> None:

@@ -153,7 +153,8 @@ class Sweep:
             folder=folder,
             notebook=research.display_name,
         )
-        make_executor = executor or executor_of(settings, jobs)
+        end_s = math.inf if timeout_s is None else began_s + timeout_s
+        make_executor = executor or executor_of(settings, jobs, end_s=end_s)
         make_pruner(settings)  # Refuse wrong options of the pruner before the sweep begins.
         paths = StudyPaths.parse(output, study=settings.name)
         if settings.confirm is not None:

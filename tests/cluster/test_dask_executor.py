@@ -17,15 +17,18 @@ from dask_clusters import left_there, started, started_program
 from studies import acting_workload, is_listening, processes_in, until, workload_of
 
 from sweeper.cluster import dask_cluster
+from sweeper.cluster import executor as executor_module
 from sweeper.cluster.dask_cluster import DaskCluster
 from sweeper.cluster.executor import DaskExecutor
 from sweeper.cluster.on_worker import TrialsOnWorker
 from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution.executor import Executor
 from sweeper.notebooks.metadata import BLANK, read_metadata
+from sweeper.settings import Settings
 from sweeper.settings.machines import Cluster
 from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
+from sweeper.sweep import Sweep
 from sweeper.sync.archive import Dataset
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ExecutorContract, ListedTrials
@@ -153,7 +156,10 @@ def test_a_scheduler_with_encryption_needs_certificates_on_the_sweeps_machine() 
         DaskCluster(Cluster(url="tls://127.0.0.1:9"), on_event=print)
 
 
-def test_a_cluster_that_gets_no_worker_in_time_is_refused(tmp_path: Path) -> None:
+def test_a_cluster_that_gets_no_worker_in_time_is_refused_after_a_line_about_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(executor_module, "_SETTLE_S", 0.1)
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "1s"})
@@ -161,6 +167,25 @@ def test_a_cluster_that_gets_no_worker_in_time_is_refused(tmp_path: Path) -> Non
             SettingsError, match=r"no worker has connected within 1 s.*dask worker tcp"
         ):
             DaskExecutor.open(workload, settings, None)
+    assert (
+        f"{address}: waiting for a first worker that can run trials, up to 1.0s" in caplog.messages
+    )
+
+
+def test_a_sweep_waits_for_a_cluster_no_longer_than_its_time_limit(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.0")
+    began_s = time.monotonic()
+    with started(workers=0, threads=1) as address:
+        changes = {"cluster": {"url": address}, "space": {"x": [0.0, 1.0]}}
+        settings = Settings.from_mapping({"objective": {"val": "maximize"}, **changes})
+        with pytest.raises(SettingsError, match=r"no worker has connected.*--timeout"):
+            Sweep.from_settings(
+                settings,
+                notebook=notebook,
+                output=str(tmp_path / "{run_id}.ipynb"),
+                timeout_s=1.0,
+            )
+    assert time.monotonic() - began_s < Cluster(url=address).wait / 2
 
 
 def test_the_sweeps_machine_needs_the_kernel_to_compare_workers_with_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -116,22 +117,28 @@ class SweepPlan:
         return self.workload.paths
 
 
-def executor_of(settings: Settings, jobs: int | str | None) -> Callable[[Workload], Executor]:
+def executor_of(
+    settings: Settings, jobs: int | str | None, *, end_s: float = math.inf
+) -> Callable[[Workload], Executor]:
     """Return a function that makes the executor: the cluster of the settings, else this machine.
 
     Args:
         settings: Settings of the sweep.
         jobs: Number of trials that run at once, or `"auto"`. None for the executor's default.
+        end_s: Time limit of the sweep, on the monotonic clock. No cluster is waited for any longer.
     """
     if settings.cluster is not None:
-        return partial(_on_cluster, settings=settings.cluster, jobs=jobs)
+        return partial(_on_cluster, settings=settings.cluster, jobs=jobs, end_s=end_s)
     return partial(LocalExecutor.on_this_machine, jobs=1 if jobs is None else jobs)
 
 
-def _on_cluster(workload: Workload, *, settings: Cluster, jobs: int | str | None) -> Executor:
+def _on_cluster(
+    workload: Workload, *, settings: Cluster, jobs: int | str | None, end_s: float
+) -> Executor:
     from ...cluster.executor import DaskExecutor
 
-    return DaskExecutor.open(workload, settings, jobs)
+    wait_s = min(settings.wait, max(0.0, end_s - time.monotonic()))
+    return DaskExecutor.open(workload, settings.model_copy(update={"wait": wait_s}), jobs)
 
 
 def remote_copy(
