@@ -20,7 +20,15 @@ from ..settings import Settings
 from ..settings.patterns import LIMIT_S, TRIAL_LIMIT_S, compile_pattern, find_all
 from ..settings.sections import ScoreSource
 from ..study_folder.patience import is_of_the_machine
-from ..trials import Control, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from ..trials import (
+    Control,
+    Disagreement,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+)
 from .disagreements import disagreements
 
 _log = logging.getLogger(__name__)
@@ -54,7 +62,11 @@ def judge(
     scraped = scrape(
         file.node.cells, file.metadata, sources=settings.scores, objectives=settings.objective
     )
+    found: list[Disagreement] = []
     if isinstance(result.ending, Finished):
+        # A notebook that ended early may have a variable that it had not yet printed.
+        for name, given in scraped.given.items():
+            found += disagreements(name, given)
         language = file.node.metadata.get("language_info", {}).get("name", "python")
         unread = result.answer.unread
         outcome = _judge_scores(
@@ -75,11 +87,6 @@ def judge(
             )
             outcome = replace(outcome, message=f"{outcome.message}; {hint}")
     file.note_ranks(scraped.ranks)
-    found = [
-        disagreement
-        for name, given in scraped.given.items()
-        for disagreement in disagreements(name, given)
-    ]
     return replace(
         outcome,
         scores=scraped.scores,

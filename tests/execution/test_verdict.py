@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings
 
 from sweeper.execution.verdict import full_again, judge
-from sweeper.kernels import CellFailed, Finished, KernelDied, KernelResult, Raised
+from sweeper.kernels import CellFailed, Finished, KernelDied, KernelResult, Raised, Stopped
 from sweeper.kernels.cells.expressions import Answer
 from sweeper.notebook_api.messages import Point, PointSource
 from sweeper.notebooks.executed import ExecutedNotebook
@@ -55,6 +55,20 @@ def test_the_message_of_a_score_that_cannot_be_read_has_the_error_of_its_express
     outcome = judge(file, result, RunningTrial(), settings)
     assert outcome.reason is Reason.NO_SCORE
     assert "history['val'].iloc[-1]" in outcome.message and "KeyError: 'val'" in outcome.message
+
+
+@pytest.mark.parametrize(("ending", "n_found"), [(Finished(), 1), (Stopped(), 0)])
+def test_two_values_of_a_score_disagree_only_if_the_notebook_has_completed(
+    ending: Finished | Stopped, n_found: int
+) -> None:
+    """A trial that is pruned may have a value that it has not yet printed."""
+    (name,) = SETTINGS.objective
+    settings = SETTINGS.model_copy(update={"scores": {name: ScoreSource(pattern="=(.*)")}})
+    file = ExecutedNotebook(new_notebook(), trial_spec())
+    for source, value in ((PointSource.PRINTED, 0.5), (PointSource.OBSERVED, 0.9)):
+        file.points.record(Point(step=0, metrics={name: value}, source=source))
+    outcome = judge(file, KernelResult(ending=ending), RunningTrial(), settings)
+    assert outcome.scores[name] == 0.5 and len(outcome.disagreements) == n_found
 
 
 @pytest.mark.parametrize("has_widgets", [False, True])
