@@ -129,12 +129,20 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
         first attempt.
 
     Raises:
-        ValueError: A name is not that of a saved state, a state does not fit its object, or the
-            file cannot be unpickled.
+        ValueError: An object has no `load_state_dict()`, a name is not that of a saved state, a
+            state does not fit its object, or the file cannot be unpickled.
         OSError: A file cannot be read.
     """
     found = _newest_complete(Path(trial().folder))
     if found is None:
+        for name, target in state.items():  # Else the trial would fail only after it was killed.
+            if not _can_load(target):
+                raise ValueError(
+                    f"load_checkpoint({name}=…): expected an object with a load_state_dict(), such "
+                    f"as a model or sweeper.seeded_loader(…); got a {type(target).__name__}; if "
+                    f"it has no state, leave {name} out here and in save_checkpoint; plain values "
+                    "are for save_checkpoint only"
+                )
         return None
     path, content = found
     values = restore(content, path, state)
@@ -202,7 +210,7 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
     """
     states = content["states"]
     for name, target in state.items():  # Check all objects before any of them is changed.
-        if name not in states or not callable(getattr(target, "load_state_dict", None)):
+        if name not in states or not _can_load(target):
             raise ValueError(
                 f"load_checkpoint({name}=…): expected one of {', '.join(states)}, whose state is "
                 f"in {path}, and an object with a load_state_dict(); got a {type(target).__name__}"
@@ -222,6 +230,10 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
 def has_state(value: Any) -> bool:
     """Return whether a checkpoint stores the state of an object instead of the object itself."""
     return callable(getattr(value, "state_dict", None)) and not isinstance(value, type)
+
+
+def _can_load(value: Any) -> bool:
+    return callable(getattr(value, "load_state_dict", None))
 
 
 def _check_plain(name: str, value: Any) -> None:

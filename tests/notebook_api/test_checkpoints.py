@@ -96,6 +96,11 @@ def test_loading_without_a_checkpoint_returns_none_and_makes_no_folder() -> None
     assert not FOLDER.exists()
 
 
+def test_an_object_that_cannot_be_restored_is_refused_before_there_is_a_checkpoint() -> None:
+    with pytest.raises(ValueError, match=r"load_checkpoint\(loader=…\).* got a list; .*loader out"):
+        load_checkpoint(counter=Counter(), loader=[1, 2])
+
+
 def test_objects_are_restored_in_place_and_plain_values_returned() -> None:
     history = [0.1 + 0.2, float("inf"), None, "a"]
     save_checkpoint(counter=Counter(3), epoch=7, history=history, best={"acc": 1})
