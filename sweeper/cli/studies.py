@@ -258,7 +258,9 @@ def _is_param(target: str) -> bool:
 def _when(existing: ExistingStudy) -> str:
     """Return when queued trials of a study will run, for messages."""
     is_swept = existing.swept_by() is not None
-    return "the next free slot runs it" if is_swept else "the next sweep runs it first"
+    if is_swept:
+        return "the next free slot runs it, or the next sweep if this one begins no more trials"
+    return "the next sweep runs it first"
 
 
 def _targeted(
