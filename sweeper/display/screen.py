@@ -297,10 +297,8 @@ def chore_line(chore: Chore) -> str:
     line = _CHORES[chore.kind]
     if chore.expected_s is not None:
         line += f" (about {duration(chore.expected_s)})"
-    if chore.progress is not None:
-        done, of = chore.progress
-        line += f": {done:,} of {of:,}"
-    return line
+    done, of = chore.progress or (0, 0)
+    return f"{line}: {done:,} of {of:,}" if of else line
 
 
 def table(snapshot: Snapshot, width: int, height: int | None = None) -> RenderableType:

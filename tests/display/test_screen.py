@@ -220,6 +220,8 @@ def test_the_line_about_a_chore_has_its_predicted_duration_and_its_progress() ->
     assert screen.chore_line(proving).endswith("forked (about 40.0s)")
     tracking = Chore(kind=ChoreKind.TRACKING, since_s=0.0, progress=(640, 1000))
     assert screen.chore_line(tracking) == "writing trials to MLflow: 640 of 1,000"
+    nothing = Chore(kind=ChoreKind.TRACKING, since_s=0.0, progress=(0, 0))
+    assert screen.chore_line(nothing) == "writing trials to MLflow"
     assert len({screen.chore_line(Chore(kind=kind, since_s=0.0)) for kind in ChoreKind}) == len(
         ChoreKind
     )
