@@ -124,7 +124,8 @@ def report(step: int, /, **metrics: Any) -> None:
     Raises:
         TypeError: The step is missing or not an integer, or a metric is not a number.
         TrialPruned: The pruner ends this trial early.
-        TrialStopped: The sweep is being stopped, for example because its machine is reclaimed.
+        TrialStopped: The sweep is being stopped, for example because its machine is reclaimed, and
+            the notebook has not called `should_stop`.
     """
     whole = _floats("report", {"step": step})["step"]
     if not whole.is_integer() or whole != step:
@@ -156,14 +157,16 @@ def _end_if_asked() -> None:
 
     Raises:
         TrialPruned: The pruner ends the trial early.
-        TrialStopped: The sweep is being stopped.
+        TrialStopped: The sweep is being stopped, and the notebook does not ask for it itself.
     """
     request = _stop_request()
     if request is None:
         return
+    is_pruned = request["kind"] == StopReason.PRUNED
+    if HANDLES_STOP in _announced and not is_pruned:
+        return  # The notebook will ask `should_stop`, and save its state before it ends.
     # This message tells the sweep to wait for `finally` blocks before it interrupts the kernel.
     _announce(RAISING, is_new=True)
-    is_pruned = request["kind"] == StopReason.PRUNED
     raise (TrialPruned if is_pruned else TrialStopped)(request["message"])
 
 
@@ -171,8 +174,9 @@ def should_stop() -> bool:
     """Return whether the trial should save its state and leave its training loop.
 
     True when the sweep is being stopped by Ctrl-C, SIGTERM, or its time limit. A trial that calls
-    this function is interrupted only after about half of the grace time (`limits.grace`). Cells
-    after this one do not run. Always False in a notebook that is run by hand.
+    this function is interrupted only after about half of the grace time (`limits.grace`), and its
+    `report` raises no `TrialStopped`. Cells after this one do not run. Always False in a notebook
+    that is run by hand.
     """
     _announce(HANDLES_STOP)
     request = _stop_request()

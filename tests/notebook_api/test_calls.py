@@ -16,7 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sweeper
-from sweeper.notebook_api.messages import TRIAL_VARIABLE, Point, encode_float
+from sweeper.kernels.cells.report_socket import ReportSocket
+from sweeper.notebook_api import calls
+from sweeper.notebook_api.messages import (
+    REPORTS_VARIABLE,
+    STOP_VARIABLE,
+    TRIAL_VARIABLE,
+    Point,
+    StopReason,
+    encode_float,
+)
 
 
 class Scalar:
@@ -69,6 +78,30 @@ def test_the_trial_is_read_from_the_environment_in_a_sweep(
     assert (trial.seed, trial.attempt) == (42, 2)
     assert trial.checkpoint_dir == trial.checkpoint_dir == folder
     assert folder.is_dir()
+
+
+def test_a_report_does_not_end_a_stopped_trial_that_asks_should_stop_before_it_has_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # A socket's path must be short.
+    monkeypatch.setattr(calls, "_announced", set())
+    monkeypatch.setenv(REPORTS_VARIABLE, "reports")
+    monkeypatch.setenv(STOP_VARIABLE, "stop")
+    reports = ReportSocket()
+    reports.bind(Path("reports"))
+
+    def ask(kind: StopReason) -> None:
+        Path("stop").write_text(json.dumps({"kind": kind, "message": "why"}))
+
+    ask(StopReason.INTERRUPTED)
+    with pytest.raises(sweeper.TrialStopped):
+        sweeper.report(0, acc=0.5)
+    assert sweeper.should_stop()
+    sweeper.report(1, acc=0.5)
+    ask(StopReason.PRUNED)
+    with pytest.raises(sweeper.TrialPruned):
+        sweeper.report(2, acc=0.5)
+    reports.close()
 
 
 @pytest.mark.parametrize("value", [1, 0.5, True, Scalar(), Decimal("0.5"), math.nan, math.inf])
