@@ -413,7 +413,7 @@ def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
     confirmation, mean = study.confirmation, winner.mean
     is_confirmable = study.settings.why_not_confirmed() is None
     if confirmation is None and len(study.completed) > 1 and is_confirmable:
-        yield Confirm(best=DEFAULT_BEST, seeds=DEFAULT_SEEDS)
+        yield Confirm(best=min(DEFAULT_BEST, len(study.ranked)), seeds=DEFAULT_SEEDS)
     if confirmation is None or mean is None or confirmation.repeats or confirmation.has_no_effect:
         return
     if mean.alike and mean.runs < _MOST_SEEDS:

@@ -115,6 +115,10 @@ def test_fresh_seeds_are_suggested_only_if_the_study_may_have_them(stated: dict[
     assert "--confirm 3" in next_step(12, **space)
 
 
+def test_no_more_trials_are_suggested_for_a_confirmation_than_have_completed() -> None:
+    assert "`--confirm 2` runs the best 2 again" in next_step(2, study={"trials": 2})
+
+
 @pytest.mark.parametrize(
     ("dimension", "failing", "advice"),
     [
