@@ -539,7 +539,8 @@ class Study:
     def claimed(self) -> tuple[int, int]:
         """Return how many planned trials have begun, and how many trials were queued by hand."""
         trials = self._trials()
-        return sum(map(is_planned, trials)), sum(BY_HAND in trial.user_attrs for trial in trials)
+        by_hand = sum(bool(trial.user_attrs.get(BY_HAND)) for trial in trials)
+        return sum(map(is_planned, trials)), by_hand
 
     def tried_again(self) -> set[int]:
         """Return the numbers of trials with a retry that is queued, running, or not failed."""

@@ -88,6 +88,7 @@ def test_a_trial_queued_by_hand_runs_on_all_seeds_also_if_the_study_has_all_its_
     (second,) = scores_of(opened, lambda _: 0.9)
     assert (first.number, second.repeat_of) == (number, number)
     assert first.by_hand and second.by_hand
+    assert opened.study.claimed() == (4, 2)
     assert [record.number for record in opened.study.best()] == [number]
 
 
