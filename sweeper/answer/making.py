@@ -93,6 +93,7 @@ class StudySoFar:
         words: Words that name the study on a command line: its folder, or its name and the option
             `--storage`.
         trials: Number of trials that the study is to have. None for the number in the settings.
+        by_hand: Number of trials that were queued by hand, in addition to these.
         confirmation: Ranking of its trials by means. None if there is none.
         importances: Share of each objective's variance that each param explains, by objective and
             param. None while the shares are not known. Then the answer does not mention them.
@@ -113,6 +114,7 @@ class StudySoFar:
     best: Sequence[TrialRecord]
     words: Sequence[str]
     trials: int | None = None
+    by_hand: int = 0
     confirmation: Confirmation | None = None
     importances: Mapping[str, Mapping[str, Importance]] | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
@@ -157,7 +159,9 @@ class StudySoFar:
         combinations = settings.search_space.count() if is_exhausted else None
         left = left_to_begin(self.records, trials=planned, combinations=combinations)
         fits = repeat is None or left >= repeat.runs
-        return left if fits or not all(record.is_final for record in self.records) else 0
+        begun = sum(r.by_hand for r in self.records if r.is_final or not r.state.has_ended)
+        queued = max(0, self.by_hand - begun)
+        return queued + (left if fits or not all(r.is_final for r in self.records) else 0)
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
         """Return a trial's score with the sign that makes greater values better."""

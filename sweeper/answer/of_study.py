@@ -45,6 +45,7 @@ def answer_of_study(
                 best=located.best(confirmation),
                 words=study_words(study.name, located.storage_url),
                 trials=facts.trials,
+                by_hand=study.claimed()[1],
                 confirmation=confirmation,
                 importances=importances,
                 noise=study.noise(),

@@ -17,6 +17,7 @@ def next_step(
     *,
     last: TrialState = TrialState.COMPLETED,
     spent: float | None = None,
+    queued: int = 0,
     by_hand: Sequence[int] = (),
     **stated: Any,
 ) -> str:
@@ -36,7 +37,12 @@ def next_step(
     ]
     found = answer_of(
         StudySoFar(
-            settings=settings, records=records, best=records[:1], words=["out/s"], cost=spent
+            settings=settings,
+            records=records,
+            best=records[:1],
+            words=["out/s"],
+            cost=spent,
+            by_hand=queued,
         )
     )
     return dict(found.sentences).get("next", "")
@@ -49,6 +55,10 @@ def next_step(
         (9, {"study": {"sampler": "grid"}, "space": {"lr": [*range(9)]}}, 0),
         (8, {"study": {"sampler": "grid"}, "space": {"lr": [*range(9)]}}, 1),
         (11, {"by_hand": [8, 9]}, 3),
+        (12, {"queued": 1}, 1),
+        (12, {"queued": 2, "by_hand": [8]}, 2),
+        (13, {"queued": 1, "by_hand": [12]}, 0),
+        (13, {"queued": 1, "by_hand": [12], "last": TrialState.STOPPED}, 1),
         (9, {"by_hand": [0], "study": {"sampler": "grid"}, "space": {"lr": [*range(9)]}}, 0),
         (10, {"repeat": {"seeds": 3}}, 0),
         (9, {"repeat": {"seeds": 3}}, 3),

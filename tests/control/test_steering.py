@@ -129,6 +129,20 @@ def test_a_trial_that_confirms_is_stopped_by_the_name_of_its_search(
     confirming.close()
 
 
+def test_status_counts_a_queued_trial_as_left(sweep: Sweep) -> None:
+    sweep.study.tell(sweep.ask().number, COMPLETED)
+
+    def next_step() -> str:
+        insights = look(sweep.existing())[0].insights
+        assert insights is not None
+        return dict(insights.sentences)["next"]
+
+    n_left = SETTINGS.study.trials - 1
+    assert f"left: {n_left}" in next_step()
+    steering.enqueue(sweep.existing(), {"x": 0.75}, like=None)
+    assert f"left: {n_left + 1}" in next_step()
+
+
 def test_a_queued_trial_combines_stated_params_with_those_of_another_trial(
     sweep: Sweep,
 ) -> None:
