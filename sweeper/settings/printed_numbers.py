@@ -1,8 +1,8 @@
 """Read the number that a pattern has found in a printed line, in the way a person reads it.
 
 The pattern only selects a position. The whole number that begins there counts, even if the
-pattern's group has matched only a part of it: `loss=([0-9.]+)` finds 120000 in `loss=1.2e+05`, and
-NaN in `loss=nan`. A text that can be read in two ways is not a number.
+pattern's group has matched only a part of it: `loss=([0-9.]+)` finds 120000 in `loss=1.2e+05`, -0.3
+in `loss=-0.3`, and NaN in `loss=nan`. A text that can be read in two ways is not a number.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ _NUMBER = re.compile(
     rf"(?P<fraction>\.\d*)?|\.\d+)(?P<exponent>e[-+{_MINUS}]?\d+)?)",
     re.IGNORECASE,
 )
-#: Numbers without digits. A pattern that names one of them, as `loss=([\d.]+|nan)` does, is
-#: matched in the text as it is. Any other is matched in a text with digits in their places.
+#: Numbers without digits, and signs. A pattern that names one of them, as `loss=([\d.]+|nan)` and
+#: `loss=-([\d.]+)` do, is matched in the text as it is. Any other is matched in a text with digits
+#: in their places.
 _WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!-?\w)", re.IGNORECASE)
+_SIGN = re.compile(rf"(?<![\w)\]+{_MINUS}-])(?<!\+/)[-+{_MINUS}](?=\.?\d)")
+_NAMES_SIGN = re.compile(rf"\\\+|\[[^]]*\+|(?<!\w)-|-(?!\w)|{_MINUS}")
 _ESCAPE = re.compile(r"\\[A-Za-z]")
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
 #: number only if the pattern's group has matched all of it.
@@ -107,6 +110,8 @@ def read_numbers(pattern: regex.Pattern[str], text: str) -> Iterator[Reading]:
     digits = text
     if not _WORD.search(_ESCAPE.sub(" ", pattern.pattern)):
         digits = _WORD.sub(lambda word: "0.0".ljust(len(word[0]), "0"), text)
+    if not _NAMES_SIGN.search(pattern.pattern):
+        digits = _SIGN.sub("0", digits)
     end = 0
     for match in find_all(pattern, digits):
         reading = read_number(match, text)

@@ -210,6 +210,27 @@ def test_nan_and_infinity_are_numbers_also_for_a_pattern_of_digits(
     assert [*map(repr, numbers(pattern, text))] == expected
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        (r"r2=([0-9.]+)", "r2=-0.31", [-0.31]),
+        (r"r2=([0-9.]+)", "r2=-.5 r2=+0.5 r2=\u22121.2e-3", [-0.5, 0.5, -1.2e-3]),
+        (r"loss=([\d.]+)", "loss=-inf", [float("-inf")]),
+        (r"loss=tensor\(([\d.]+)", "loss=tensor(-0.31)", [-0.31]),
+        (r"([\d.]+)", "0.5 -0.25 1e-3 --- 2026-11-26", [0.5, -0.25, 1e-3, 2026.0, 11.0, 26.0]),
+        (r"([\d.]+)", "0.31+/-0.02", [0.31, 0.02]),
+        (r"loss - ([\d.]+)", "loss - 0.5", [0.5]),
+        (r"loss ([\d.]+)", "loss - 0.5", []),
+        (r"change \+([\d.]+)", "change +0.5 change -0.5", [0.5]),
+        (r"change [+]([\d.]+)", "change +0.5 change -0.5", [0.5]),
+    ],
+)
+def test_a_sign_belongs_to_the_number_also_for_a_pattern_of_digits(
+    pattern: str, text: str, expected: list[float]
+) -> None:
+    assert numbers(pattern, text) == expected
+
+
 def test_a_group_that_has_matched_nothing_has_no_reading() -> None:
     assert numbers(r"loss=([0-9.]+)?", "loss=") == []
 
