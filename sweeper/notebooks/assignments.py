@@ -172,6 +172,10 @@ class Assignments:
         """Return whether the notebook assigns a name anywhere, or has an argument of this name."""
         return bool(self._found.get(name) or self._arguments.get(name))
 
+    def bound_in(self, name: str) -> str | None:
+        """Return the first code cell and line where code gives a name a value in any way."""
+        return rebinding(self.cells, name, at=(0, 0))
+
     def why_not(self, name: str, asked: Set[str] = frozenset()) -> str | None:
         """Return why a trial cannot set a name, with a remedy. None if it can.
 
@@ -202,6 +206,8 @@ class Assignments:
                 f"assigned only in {inside.block}, {inside}: "
                 f"{remedy or 'move the assignment to the top level'}"
             )
+        if place := self.bound_in(name):
+            return f"imported, or bound in another way, in {place}: assign it a plain value below"
         return "not assigned"
 
     def other_value(self, name: str, *, after_cell: int) -> str | None:

@@ -159,8 +159,9 @@ class ResearchNotebook:
             return
         wrong: list[str] = []
         for name, source in sources.items():
-            is_known = name in self.injected or self.assignments.knows(name)
             if why := self.why_not(name):
+                known = self.assignments
+                is_known = name in self.injected or known.knows(name) or known.bound_in(name)
                 where = f" ({self.display_name})"
                 if not is_known and len(wrong) <= MOST_LINES:  # `listed` only counts the rest.
                     where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"

@@ -57,6 +57,20 @@ def test_a_seed_in_a_call_is_not_replaced_and_two_nested_values_cannot_both_be_s
 
 
 @pytest.mark.parametrize(
+    "binding", ["from rates import lr", "with rates() as lr: pass", "print(lr := f())"]
+)
+def test_a_name_that_is_bound_without_an_assignment_is_refused_with_place_and_remedy(
+    binding: str, tmp_path: Path
+) -> None:
+    def notebook(*cells: str) -> ResearchNotebook:
+        return ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
+
+    with pytest.raises(NotebookError, match=r"'lr' is .*code cell 1, line 2.* plain value below"):
+        notebook("import rates\n" + binding, "print(lr)").check_names({"lr": "space"})
+    notebook("import rates\n" + binding, "lr = 0.1\nprint(lr)").check_names({"lr": "space"})
+
+
+@pytest.mark.parametrize(
     ("cell", "parts"),
     [
         (
