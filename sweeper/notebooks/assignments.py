@@ -201,7 +201,7 @@ class Assignments:
             return self._why_no_argument(name, arguments)
         if name in self._found:
             inside = self._found[name][0]
-            remedy = self._longer(name) or self.remedy_for_unknown(name, is_local=True)
+            remedy = self.remedy_for_unknown(name, is_local=True)
             return (
                 f"assigned only in {inside.block}, {inside}: "
                 f"{remedy or 'move the assignment to the top level'}"
@@ -247,8 +247,11 @@ class Assignments:
                 reads the name may mean that variable.
 
         Returns:
-            The remedy with the place where the name occurs. Empty if the name does not occur.
+            The longer name that can be swept, or the remedy with the place where the name occurs.
+            Empty if the name does not occur.
         """
+        if longer := self._longer(name):
+            return longer
         name = name.rpartition(".")[2]
         for cell in self.cells:
             for node in ast.walk(cell.tree):

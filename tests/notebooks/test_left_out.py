@@ -46,6 +46,10 @@ def test_an_argument_that_a_call_leaves_out_is_added_to_the_call(
     assert "# was" in source
 
 
+def test_a_name_without_its_owner_is_refused_with_the_owner_whose_call_leaves_it_out() -> None:
+    assert "'SVC.C'" in Assignments([SVM + "m = SVC()"]).remedy_for_unknown("C")
+
+
 def test_a_trial_with_the_default_of_a_left_out_argument_does_not_change_the_cell() -> None:
     assert with_values([SVM + "SVC()"], {"SVC.C": 1.0}, repr) == [SVM + "SVC()"]
 
