@@ -25,7 +25,7 @@ def arguments_of(
     name has an owner and a dot in front, such as `Adam.lr`. The owner is one of these:
 
     - the function that is called, or that has the default
-    - the variable or keyword that gets the dict, or the result of the call
+    - the variable, keyword or key that gets the dict, or the result of the call
     - the cell, such as `cell12`
 
     The name of a function alone means the first argument of its calls.
@@ -57,6 +57,7 @@ def arguments_of(
             case ast.Dict(keys=keys, values=values):
                 pairs = zip(keys, values, strict=True)
                 named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
+                owners |= {value: name for name, value in named if name.isidentifier()}
             case ast.arguments():
                 named = [*defaults(node)]
             case ast.ClassDef(name=owner):

@@ -115,7 +115,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     # branches
     (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
     # fixed and start
-    (BOTH + "fixed: {a.b.c: 1}", ["fixed.a.b", "not a Python identifier"]),
+    (BOTH + "fixed: {a.b.c: 1}", ["fixed.a.b.c", "write b.c"]),
     (BOTH + "learn_from: earlier", ["learn_from", "a list"]),
     # inputs
     (BOTH + "inputs: {e: pretrain}", ["inputs.e", "the keys study, artifact, take", "'pretrain'"]),

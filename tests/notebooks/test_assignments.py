@@ -75,6 +75,7 @@ def test_a_plain_value_is_replaced_in_its_statement(source: str, expected: str |
         ("lr", "def f(x, lr=1, *, n=2): g(x)", "def f(x, lr=9, *, n=2): g(x)  # was 1"),
         ("n", "def f(n=1): g()\nf(n=2)", "def f(n=1): g()\nf(n=9)  # was 2"),
         ("kw.lr", "train(kw={'lr': 1})", "train(kw={'lr': 9})  # was 1"),
+        ("b.n", "{'a': {'n': 1}, 'b': {'n': 2}}", "{'a': {'n': 1}, 'b': {'n': 9}}  # was 2"),
         ("Dropout", "%time f(nn.Dropout(0.5), Dropout(.5))", None),
         (
             "Dropout",
