@@ -28,11 +28,16 @@ def check(arguments: argparse.Namespace) -> int:
             findings.append(asdict(finding))
     forecast = [finding.pop("forecast") for finding in findings][-1]
     faults = sum(finding["holds"] is False for finding in findings)
+    unclear = sum(finding["holds"] is None for finding in findings)
     if faults:
         console.line(f"{faults} of {len(findings)} checks found something to change")
     else:
         kernels = ", no kernel was started" if arguments.dry_run else ""
-        console.line(f"all {len(findings)} checks hold{kernels}")
+        n = len(findings)
+        passed = f"all {n} checks hold"
+        if unclear:
+            passed = f"{n - unclear} of {n} checks hold, {unclear} unclear"
+        console.line(f"{passed}{kernels}")
     console.json({"holds": not faults, "findings": findings, "forecast": forecast})
     return FOUND_FAULTS if faults else OK
 

@@ -274,6 +274,19 @@ def test_the_finding_states_the_notebooks_own_seed_or_how_it_gets_the_trials_see
     assert all(word in f"{seed['text']} {seed['remedy']}" for word in words)
 
 
+def test_the_summary_does_not_say_that_an_unclear_check_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = write_notebook(tmp_path / "n.ipynb", "val = x", parameters="x = 0.5")
+    file = tmp_path / "p.yml"
+    file.write_text("objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n")
+    output = f"{tmp_path}/out/{{run_id}}.ipynb"
+    assert main(["check", "--dry-run", "-i", str(notebook), "-p", str(file), "-o", output]) == 0
+    *findings, summary = capsys.readouterr().out.splitlines()
+    assert [line[0] for line in findings].count("–") == 1
+    assert "2 of 3" in summary and "1 unclear" in summary
+
+
 def test_a_score_that_may_be_hidden_is_not_called_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
