@@ -480,9 +480,11 @@ class Settings(SettingsModel):
             )
         for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
             if "seed" in names:
+                # Params of earlier trials keep their `seed`, so those trials cannot be confirmed.
+                anew = " (if the study has trials, begin another one)" if key == "space" else ""
                 return (
-                    f"runs the best trials again on fresh seeds, but {key} sets 'seed'; remove it "
-                    f"from {key}, because each trial gets its own seed, or leave confirm out"
+                    f"runs the best trials again on fresh seeds, but {key} sets 'seed'; each trial "
+                    f"gets its own seed, so remove it from {key}{anew}, or leave confirm out"
                 )
         return None
 

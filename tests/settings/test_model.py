@@ -221,6 +221,13 @@ def test_flags_for_confirm_override_the_parameters_file() -> None:
         both.with_overrides(fixed={"seed": 1})
 
 
+def test_a_study_that_sweeps_the_seed_has_to_begin_anew_to_be_confirmed() -> None:
+    space = {"seed": [1, 2], "x": [1, 2]}
+    plain = Settings.from_mapping({"objective": {"a": "maximize"}, "space": space})
+    with pytest.raises(SettingsError, match=r"remove it from space .*begin another"):
+        plain.with_overrides(confirm=2)
+
+
 @pytest.mark.parametrize(
     ("text", "name", "value"),
     [
