@@ -230,6 +230,9 @@ class TrialScheduler:
             thawed = self._thawed()
             if thawed is not None:
                 return thawed
+            self._study.prepare(self._samplers)
+            if self.is_closed():  # A proposal takes seconds, in which the sweep may be stopped.
+                break
             record = self._study.ask(self._samplers, self._notebook_of, self._wait_for_end)
             self._has_begun_all = record is None
             if record is not None:

@@ -21,6 +21,7 @@ from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.search.pruners import Curves, PredictivePruner
+from sweeper.search.samplers import suggest
 from sweeper.study.study import Study
 from sweeper.study_folder.saved import saved_in
 from sweeper.sweep.scheduling.decisions import Freeze
@@ -367,6 +368,25 @@ def test_a_stop_of_all_trials_reaches_every_slot_and_the_next_sweep_runs_them_fi
     swept("stopped", run, trials=4)
     assert [(spec.number, spec.attempt) for spec in specs] == [(0, 2), (1, 2), (2, 1), (3, 1)]
     assert [spec.params for spec in specs[:2]] == before
+
+
+def test_no_trial_begins_if_the_sweep_is_stopped_while_its_params_are_proposed(
+    storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings("proposed", study={"trials": 3})
+    study, stop_switch = Study.open(storage, settings), StopSwitch(Events())
+    scheduler = make_scheduler(study, settings, jobs=1, stop_switch=stop_switch)
+    assert scheduler.next_trial() is not None
+
+    def suggest_slowly(*arguments: Any) -> Any:
+        stop_switch.close("--timeout")
+        return suggest(*arguments)
+
+    monkeypatch.setattr("sweeper.study.proposals.suggest", suggest_slowly)
+    assert scheduler.next_trial() is None
+    scheduler.close()
+    assert scheduler.stopped_by == "--timeout"
+    assert counts_of(study) == {TrialState.RUNNING: 1}
 
 
 def test_a_slot_that_waits_continues_when_a_trial_ends_runs_again_or_is_stopped(
