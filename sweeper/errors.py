@@ -10,6 +10,7 @@ SweepError
 ├── TrackingError    the MLflow store or server cannot be used
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
 ├── DataError        the trials' data cannot be fetched or pushed, or has changed
+├── StoppedError     the sweep was stopped before it had begun
 └── BrokenError      a sweep that had begun cannot continue
 
 After a kernel has started, only BrokenError is raised. A trial that fails raises no error, because
@@ -70,8 +71,8 @@ class SyncError(SweepError):
     """The remote copy cannot be reached or used, or another machine continues its study."""
 
 
-class StoppedError(SyncError):
-    """The sweep was stopped while it waited for its remote copy, or downloaded it."""
+class StoppedError(SweepError):
+    """The sweep was stopped while it waited for its remote copy or for workers of a cluster."""
 
 
 class DataError(SweepError):

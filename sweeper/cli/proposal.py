@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..errors import NotebookError, OutputError, SettingsError, first_line
@@ -28,6 +27,7 @@ from ..settings.units import duration
 from ..trials import StudyPaths
 from .console_output import ConsoleOutput
 from .run_options import RunOptions
+from .signals import end_command, handled
 from .streams import is_terminal, wrapped
 
 if TYPE_CHECKING:
@@ -203,29 +203,24 @@ def _observed(
 
 @contextmanager
 def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
-    """End the run in order at Ctrl-C. This works only in the main thread.
+    """End the run in order at Ctrl-C.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed, and the run has ended with an error.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    was_pressed = threading.Event()
+    received: list[int] = []
 
-    def interrupt(*_: object) -> None:
-        was_pressed.set()
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
         observer.stop("Ctrl-C")
 
-    before = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        with handled(end_command, interrupt):
+            yield
     except Exception:
-        if was_pressed.is_set():
+        if received:
             raise KeyboardInterrupt from None
         raise
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Proposal:

@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..errors import BrokenError, SettingsError, first_line, shortened
+from ..errors import BrokenError, SettingsError, StoppedError, first_line, shortened
 from ..execution.earlier_attempt import make_way, path_problem
 from ..execution.executor import TrialSource
 from ..execution.verdict import failed
@@ -116,7 +116,14 @@ class DaskExecutor:
         self._cluster = DaskCluster(settings, on_event=self._take_event)
 
     @classmethod
-    def open(cls, workload: Workload, settings: Cluster, jobs: int | str | None) -> DaskExecutor:
+    def open(
+        cls,
+        workload: Workload,
+        settings: Cluster,
+        jobs: int | str | None,
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> DaskExecutor:
         """Connect to a cluster, or start one, and wait for a first worker that can run trials.
 
         Args:
@@ -124,11 +131,13 @@ class DaskExecutor:
             settings: Section `cluster` of the parameters file.
             jobs: Number of trials that run at once at most. None or `"auto"` for as many as the
                 workers have threads.
+            is_stopped: Returns whether the sweep was stopped. Then it waits for no worker.
 
         Raises:
             KernelError: This machine lacks the notebook's kernel, with which the kernels of the
                 workers are compared.
             SettingsError: The cluster cannot be reached, or none of its workers can run trials.
+            StoppedError: The sweep was stopped.
         """
         check_kernel(workload.kernel_name, asked_by=workload.notebook.display_name)
         most = None
@@ -138,8 +147,10 @@ class DaskExecutor:
         began_s = time.monotonic()
         has_told = False
 
-        def is_ready() -> bool:
+        def can_begin() -> bool:
             nonlocal has_told
+            if is_stopped():
+                raise StoppedError("the sweep was stopped while it waited for workers")
             has_waited = time.monotonic() - began_s > _SETTLE_S
             if executor._usable():
                 return executor._all_have_answered or has_waited
@@ -154,7 +165,7 @@ class DaskExecutor:
             return False
 
         try:
-            executor._watch(is_ready)
+            executor._watch(can_begin)
         except BaseException as error:
             executor.close()
             if isinstance(error, BrokenError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -34,7 +34,9 @@ _log = logging.getLogger(__name__)
 _NOTE_S = 20.0
 
 
-def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
+def confirming_plan(
+    search: SweepPlan, found: SweepResult, *, is_stopped: Callable[[], bool]
+) -> SweepPlan | None:
     """Return the plan of the study that confirms the best trials of a search.
 
     Return None if the settings ask for no confirmation, if the search was stopped, or if none of
@@ -43,10 +45,12 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
     Args:
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
         found: Result of the search.
+        is_stopped: Returns whether the sweep was stopped. Then it waits for no workers.
 
     Raises:
         SettingsError: None of the trials with a score can run again, nothing is left of the budget,
             or no study can have the name of the study that confirms.
+        StoppedError: The sweep was stopped.
     """
     asked = search.settings.confirm
     if asked is None or found.stopped_by is not None:
@@ -59,7 +63,7 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
         return None
     seeds = fresh_seeds(search.settings, asked.seeds)
     wanted = plan_of(best, seeds, objective=name, direction=goal.direction)
-    return following_plan(search, "confirm", wanted, of=found)
+    return following_plan(search, "confirm", wanted, of=found, is_stopped=is_stopped)
 
 
 def _why_none(settings: Settings) -> str:
@@ -104,7 +108,12 @@ def fresh_seeds(settings: Settings, count: int) -> list[int]:
 
 
 def following_plan(
-    search: SweepPlan, kind: str, wanted: Mapping[str, Any], *, of: SweepResult
+    search: SweepPlan,
+    kind: str,
+    wanted: Mapping[str, Any],
+    *,
+    of: SweepResult,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> SweepPlan:
     """Return the plan of a study that runs given params and seeds after a search.
 
@@ -113,6 +122,7 @@ def following_plan(
         kind: `confirm` or `ablate`. The study's name ends in it.
         wanted: Params and seeds to run, in the form of `trials.plan_of`.
         of: Result of the search. The study may spend what the search has left of the budget.
+        is_stopped: Returns whether the sweep was stopped. Then it waits for no workers.
     """
     paths = search.paths.following(kind)
     n_trials = len(wanted["trials"]) * len(wanted["seeds"])
@@ -125,7 +135,7 @@ def following_plan(
     return replace(
         search,
         workload=workload,
-        executor=search.make_executor(workload),
+        executor=search.make_executor(workload, is_stopped),
         samplers=SamplerFactory(settings),
         storage_url=url,
         remote=remote_copy(settings, paths, url, search.tracking),

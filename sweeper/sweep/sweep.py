@@ -16,7 +16,15 @@ from typing import Any
 
 from ..answer import answer_of_study
 from ..display.in_jupyter import live_output
-from ..errors import BrokenError, StorageAwayError, StudyError, SweepError, first_line, root_cause
+from ..errors import (
+    BrokenError,
+    StoppedError,
+    StorageAwayError,
+    StudyError,
+    SweepError,
+    first_line,
+    root_cause,
+)
 from ..execution.disagreements import disagreements_in_words
 from ..execution.executor import Executor
 from ..execution.workload import Workload
@@ -56,7 +64,7 @@ from .housekeeping import Housekeeping
 from .notifying import Notifier
 from .opening import opened
 from .planning.kinds import check_kinds
-from .planning.plan import Adopt, SweepPlan, executor_of, remote_copy
+from .planning.plan import Adopt, MakeExecutor, SweepPlan, executor_of, remote_copy
 from .scheduling.scheduler import TrialScheduler
 from .scheduling.stop_switch import StopSwitch
 from .scheduling.trial_log import TrialLog
@@ -154,7 +162,11 @@ class Sweep:
             notebook=research.display_name,
         )
         end_s = math.inf if timeout_s is None else began_s + timeout_s
-        make_executor = executor or executor_of(settings, jobs, end_s=end_s)
+        make_executor: MakeExecutor = (
+            executor_of(settings, jobs, end_s=end_s)
+            if executor is None
+            else lambda workload, _: executor(workload)
+        )
         make_pruner(settings)  # Refuse wrong options of the pruner before the sweep begins.
         paths = StudyPaths.parse(output, study=settings.name)
         if settings.confirm is not None:
@@ -183,7 +195,7 @@ class Sweep:
             workload=workload,
             kernel=chosen,
             # The executor is made last, because it may start the workers of a cluster.
-            executor=make_executor(workload),
+            executor=make_executor(workload, lambda: False),
             make_executor=make_executor,
             samplers=samplers,
             storage_url=storage_url,
@@ -279,7 +291,7 @@ class Sweep:
         ):
             search, found = self.plan, self._run_study()
             try:
-                plan = confirming_plan(self.plan, found)
+                plan = confirming_plan(self.plan, found, is_stopped=self._is_stopped)
                 if plan is None:
                     return found
                 self.plan = plan
@@ -288,11 +300,17 @@ class Sweep:
             except BrokenError:
                 answered_again(search, found)
                 raise
+            except StoppedError:
+                cause = self._stop_switch.cause
+                found = replace(found, stopped_by=self.stopped_by, stop_cause=cause)
             except SweepError as error:  # The search itself has a result, so return that.
                 found = replace(found, not_confirmed=str(error))
             if self._stop_switch.left_s is not None:
                 return found  # The next call writes the answer again, which takes seconds.
             return answered_again(search, found)
+
+    def _is_stopped(self) -> bool:
+        return self.stopped_by is not None
 
     def _kind_of_end(self, result: SweepResult) -> str:
         """Return the kind of a sweep's end by its name in `notify.on`."""
@@ -310,7 +328,7 @@ class Sweep:
                 on_request=self._carry_out,
                 on_restore=lambda: self._events.announce(Event.BRINGING_BACK),
                 on_data=self._announce_data,
-                is_stopped=lambda: self.stopped_by is not None,
+                is_stopped=self._is_stopped,
             ) as (self.plan, study, tracker),
         ):
             try:

@@ -21,7 +21,7 @@ from sweeper.cluster import executor as executor_module
 from sweeper.cluster.dask_cluster import DaskCluster
 from sweeper.cluster.executor import DaskExecutor
 from sweeper.cluster.on_worker import TrialsOnWorker
-from sweeper.errors import BrokenError, KernelError, SettingsError
+from sweeper.errors import BrokenError, KernelError, SettingsError, StoppedError
 from sweeper.execution.executor import Executor
 from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.settings import Settings
@@ -186,6 +186,14 @@ def test_a_sweep_waits_for_a_cluster_no_longer_than_its_time_limit(tmp_path: Pat
                 timeout_s=1.0,
             )
     assert time.monotonic() - began_s < Cluster(url=address).wait / 2
+
+
+def test_a_stop_ends_the_wait_for_the_workers_of_a_cluster(tmp_path: Path) -> None:
+    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
+    with started(workers=0, threads=1) as address:
+        settings = Cluster.model_validate({"url": address, "wait": "60s"})
+        with pytest.raises(StoppedError):
+            DaskExecutor.open(workload, settings, None, is_stopped=lambda: True)
 
 
 def test_the_sweeps_machine_needs_the_kernel_to_compare_workers_with_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -17,13 +18,14 @@ import sweeper
 from sweeper import Sweep, SweepResult
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
-from sweeper.errors import BrokenError, StudyError, TrackingError
+from sweeper.errors import BrokenError, StoppedError, StudyError, TrackingError
 from sweeper.settings.addresses import Address
 from sweeper.sweep.resume_checks import refuse_another_search
 from sweeper.testing import write_notebook
 from sweeper.trials import (
     Reason,
     RunningTrial,
+    StopCause,
     StudyPaths,
     TrialOutcome,
     TrialRecord,
@@ -186,6 +188,20 @@ def test_a_stop_during_confirmation_ends_the_sweep_without_a_winner(
     resumed = make_sweep("short")
     assert best_x(resumed.run()) == 0.4
     assert [record.number for record in runs_of(resumed)] == [*range(12)], "nothing ran twice"
+
+
+def test_a_stop_while_the_confirmation_waits_for_workers_ends_the_sweep(make_sweep: Make) -> None:
+    def waits(_: object, is_stopped: Callable[[], bool]) -> NoReturn:
+        sweep.stop("Ctrl-C")
+        assert is_stopped()
+        raise StoppedError
+
+    sweep = make_sweep("waiting")
+    sweep.plan = replace(sweep.plan, make_executor=waits)
+    result = sweep.run()
+    assert (result.stopped_by, result.stop_cause) == ("Ctrl-C", StopCause.ASKED)
+    assert result.not_confirmed is None
+    assert best_x(result) == 0.1
 
 
 def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its_name(

@@ -27,6 +27,9 @@ from .kinds import whole_ranges
 #: Function that returns the outcome of a trial that was run before the sweep, so that it need not
 #: run again. It returns None for any other trial.
 Adopt = Callable[[TrialSpec, Workload], TrialOutcome | None]
+#: Function that makes an executor from a workload. It gives up with `StoppedError` when the second
+#: argument, a function, returns that the sweep was stopped.
+MakeExecutor = Callable[[Workload, Callable[[], bool]], Executor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class SweepPlan:
     workload: Workload
     kernel: KernelChoice
     executor: Executor
-    make_executor: Callable[[Workload], Executor]
+    make_executor: MakeExecutor
     samplers: SamplerFactory
     storage_url: Address
     tracking: Address
@@ -119,7 +122,7 @@ class SweepPlan:
 
 def executor_of(
     settings: Settings, jobs: int | str | None, *, end_s: float = math.inf
-) -> Callable[[Workload], Executor]:
+) -> MakeExecutor:
     """Return a function that makes the executor: the cluster of the settings, else this machine.
 
     Args:
@@ -129,16 +132,22 @@ def executor_of(
     """
     if settings.cluster is not None:
         return partial(_on_cluster, settings=settings.cluster, jobs=jobs, end_s=end_s)
-    return partial(LocalExecutor.on_this_machine, jobs=1 if jobs is None else jobs)
+    return lambda workload, _: LocalExecutor.on_this_machine(workload, 1 if jobs is None else jobs)
 
 
 def _on_cluster(
-    workload: Workload, *, settings: Cluster, jobs: int | str | None, end_s: float
+    workload: Workload,
+    is_stopped: Callable[[], bool],
+    *,
+    settings: Cluster,
+    jobs: int | str | None,
+    end_s: float,
 ) -> Executor:
     from ...cluster.executor import DaskExecutor
 
     wait_s = min(settings.wait, max(0.0, end_s - time.monotonic()))
-    return DaskExecutor.open(workload, settings.model_copy(update={"wait": wait_s}), jobs)
+    limited = settings.model_copy(update={"wait": wait_s})
+    return DaskExecutor.open(workload, limited, jobs, is_stopped=is_stopped)
 
 
 def remote_copy(
