@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -30,10 +30,12 @@ class Claim:
         claim_bytes: Memory of the GPU that is reserved for the trial, whether it is used or not.
         used_bytes: Memory of the GPU that the trial uses now. Equal to `claim_bytes` if it cannot
             be measured.
+        pid: Process of the other sweep that has made the reservation. None for this sweep.
     """
 
     claim_bytes: int
     used_bytes: int
+    pid: int | None = None
 
 
 class Claims:
@@ -83,9 +85,14 @@ class Claims:
                 Path(alive.lock_file).unlink(missing_ok=True)
                 alive.release()
                 continue
-            with suppress(OSError, ValueError, TypeError):  # The file was removed meanwhile.
-                claims = json.loads(path.read_text()).get(gpu, ())
-                found += [Claim(claim_bytes=claim, used_bytes=used) for claim, used in claims]
+            with suppress(
+                OSError, LookupError, ValueError, TypeError
+            ):  # The file was removed meanwhile.
+                stated = json.loads(path.read_text())
+                found += [
+                    Claim(claim_bytes=claim_bytes, used_bytes=used_bytes, pid=stated["pid"])
+                    for claim_bytes, used_bytes in stated["claims"].get(gpu, ())
+                ]
         return found
 
     def write(self, claims: Mapping[str, Sequence[Claim]]) -> None:
@@ -100,8 +107,11 @@ class Claims:
         if self._written == claims:
             return
         try:
-            text = json.dumps({gpu: [*map(astuple, of_gpu)] for gpu, of_gpu in claims.items()})
-            write_atomically(path, text)
+            stated = {
+                gpu: [(claim.claim_bytes, claim.used_bytes) for claim in of_gpu]
+                for gpu, of_gpu in claims.items()
+            }
+            write_atomically(path, json.dumps({"pid": os.getpid(), "claims": stated}))
             self._written = claims
         except OSError as error:
             self._switch_off(error)

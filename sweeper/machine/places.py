@@ -98,11 +98,14 @@ class Wait:
     Attributes:
         what: Reason. Users are told whenever it changes.
         details: Figures and names, which change often. May be empty.
+        is_for_others: Whether no trial of this sweep runs, so that the sweep waits for other sweeps
+            or programs.
         blocked: Frozen trials that use what the trial waits for.
     """
 
     what: str
     details: str = ""
+    is_for_others: bool = False
     blocked: Blocked = field(default_factory=Blocked)
 
     def __str__(self) -> str:
@@ -275,8 +278,9 @@ class _Room:
 
     def __str__(self) -> str:
         held = [f"{place.spec.run_id} {_gb(place.claim_bytes)}" for place in self.places]
-        if self.others:
-            held.append(f"another sweep {_gb(sum(claim.claim_bytes for claim in self.others))}")
+        for pid in dict.fromkeys(claim.pid for claim in self.others):
+            n_bytes = sum(claim.claim_bytes for claim in self.others if claim.pid == pid)
+            held.append(f"another sweep {_gb(n_bytes)}, process {pid}")
         if self.foreign_bytes >= 10**8:
             held.append(f"other programs {_gb(self.foreign_bytes)}")
         free = _gb(max(0, self.free_bytes))
@@ -330,7 +334,7 @@ class Places:
         #: was measured.
         self._largest_bytes: int | None = None
         self._closed: set[str] = set()
-        self._is_watching = self._has_warned = False
+        self._is_watching = self._has_warned = self._has_told = False
 
     @classmethod
     def of_machine(
@@ -709,7 +713,10 @@ class Places:
                 place.look.wait(self._look_s)
                 place.look.clear()
                 if wait.what != told:
-                    _log.info("trial %s waits for %s", place.spec.run_id, wait)
+                    level = logging.INFO
+                    if wait.is_for_others and not self._has_told:
+                        level, self._has_told = logging.WARNING, True
+                    _log.log(level, "trial %s waits for %s", place.spec.run_id, wait)
                     tell(str(wait))
                     told = wait.what
             raise StoppedWaiting
@@ -748,7 +755,7 @@ class Places:
             return Wait(
                 f"the end of {ends}",
                 f"{alone[0].spec.run_id} runs alone on this machine",
-                self._blocked_on_host() if are_frozen else Blocked(),
+                blocked=self._blocked_on_host() if are_frozen else Blocked(),
             )
         if not self.gpus:
             self._begin(place, [], None)
@@ -765,7 +772,12 @@ class Places:
             if len(fitting) < self._per_trial:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
                 states = [f"{room}{obstacle.value if obstacle else ''}" for room, obstacle in seen]
-                return Wait(size, "; ".join(states), self._blocked_on_gpu(place, rooms))
+                return Wait(
+                    size,
+                    "; ".join(states),
+                    is_for_others=not self._places,
+                    blocked=self._blocked_on_gpu(place, rooms),
+                )
             fitting.sort(key=lambda room: -room.free_bytes)
             chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.uuid)
             self._begin(place, chosen, claim_bytes)

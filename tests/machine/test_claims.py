@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from studies import until
@@ -13,6 +14,8 @@ from studies import until
 from sweeper.machine.claims import Claim, Claims
 
 ONE = Claim(claim_bytes=9, used_bytes=8)
+#: The same memory reservation as another sweep sees it.
+SEEN = replace(ONE, pid=os.getpid())
 
 OTHER = """
 import sys, time
@@ -32,7 +35,7 @@ def test_a_sweep_sees_the_memory_reservations_of_other_sweeps_but_not_its_own(
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
     here.write({"GPU-a": [ONE, ONE]})
     assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700, "others could lay claims there"
-    assert there.of_others("GPU-a") == [ONE, ONE]
+    assert there.of_others("GPU-a") == [SEEN, SEEN]
     assert there.of_others("GPU-b") == []
     assert here.of_others("GPU-a") == []
     here.write({})
@@ -60,7 +63,7 @@ def test_the_memory_reservations_of_a_killed_sweep_no_longer_count(tmp_path: Pat
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
         claims = Claims(tmp_path / "c")
-        assert claims.of_others("GPU-a") == [Claim(claim_bytes=5, used_bytes=5)]
+        assert claims.of_others("GPU-a") == [Claim(claim_bytes=5, used_bytes=5, pid=other.pid)]
         other.send_signal(signal.SIGKILL)
         until(lambda: claims.of_others("GPU-a") == [])
     assert [path.name for path in (tmp_path / "c").glob("*.json")] == []
@@ -86,5 +89,5 @@ def test_sweeps_share_another_folder_if_another_user_has_made_one_of_its_name(
     here.write({"GPU-a": [ONE]})
     with there.gate() as is_theirs, here.gate() as is_mine:
         assert (is_theirs, is_mine) == (True, False)
-    assert there.of_others("GPU-a") == [ONE]
+    assert there.of_others("GPU-a") == [SEEN]
     assert list(target.iterdir()) == []

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 import pytest
 from gpu_drivers import GIB, StatedDriver
-from studies import PATIENCE_S, until
+from studies import PATIENCE_S, assert_says, until
 
 from sweeper.machine.claims import Claims
 from sweeper.machine.faults import Fault
@@ -751,6 +751,28 @@ def test_a_trial_alone_on_the_machine_waits_for_those_that_are_off_their_gpu_and
 
 
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------
+
+
+def test_a_wait_for_another_sweeps_gpu_is_said_once_with_the_process_that_uses_it(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Trial(make("GPU-a"))
+    other.begun()
+    places = make("GPU-a")
+    waiting = [Trial(places, number=number) for number in range(2)]
+    until(lambda: caplog.text)
+    assert all(trial.has_to_wait() for trial in waiting)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert_says(said, "0000 waits for", "another sweep", f"process {os.getpid()}")
+
+
+def test_a_wait_for_trials_of_the_same_sweep_is_not_said(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = make("GPU-a")
+    Trial(places).begun()
+    assert Trial(places, number=1).has_to_wait()
+    assert not caplog.text
 
 
 def test_sweeps_of_one_user_respect_each_others_memory_reservations(make: Make) -> None:
