@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..errors import BrokenError, SettingsError, StoppedError, first_line, shortened
+from ..errors import BrokenError, SettingsError, StoppedError, StudyError, first_line, shortened
 from ..execution.earlier_attempt import make_way, path_problem
 from ..execution.executor import TrialSource
 from ..execution.verdict import failed
@@ -210,7 +210,7 @@ class DaskExecutor:
         Raises:
             BrokenError: The scheduler was lost, or no worker has been available for too long.
         """
-        self._patience.limit_s = source.patience_s
+        self._patience.limit_s, self._patience.check = source.patience_s, source.check_held
         self._files = travelling_files(self._workload)
         with self._change:
             self._source = source
@@ -547,6 +547,9 @@ class Member:
         except OSError as error:  # The sweep's machine has a fault.
             message = path_problem(error, spec)
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
+        except StudyError as error:  # Another sweep has taken over the study.
+            state, reason = TrialState.STOPPED, Reason.INTERRUPTED
+            return TrialOutcome(state=state, reason=reason, message=str(error))
         except LostError as error:
             _log.info("%s: %s", self.worker.address, error)
             self.lose()
@@ -659,7 +662,8 @@ class Member:
         """Fetch the new files of a trial, then wait for the next poll or an event."""
         # Ignore errors, because the next poll fetches the files again, until the worker counts as
         # lost.
-        with suppress(LostError, RefusedError, OSError):
+        with suppress(LostError, RefusedError, OSError, StudyError):
+            self.patience.check()
             self._bring(trial)
         trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # Poll less often if many trials run.
         trial.wake.clear()

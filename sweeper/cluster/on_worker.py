@@ -130,6 +130,9 @@ class TrialsOnWorker(WorkerPlugin):
         """Return None for no limit: the sweep does not wait for the end of a worker."""
         return None
 
+    def check_held(self) -> None:
+        """Do nothing: only the sweep's machine writes the study."""
+
     # --- calls of the sweep -----------------------------------------------------------------------
 
     def begin(self, *, workload: bytes) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from .. import kernels
+from ..errors import StudyError
 from ..files import files_below
 from ..kernels import (
     ExecutionRequest,
@@ -98,12 +99,13 @@ class Attempt:
 
         Raises:
             OSError: The file cannot be written.
+            StudyError: Another sweep has taken over the study.
         """
         try:
             self.prepare()
             self.result = self.run()
             self.outcome = self.judge()
-        except OSError:
+        except (OSError, StudyError):
             raise
         except StoppedWaiting:
             self.outcome = judge(self.file, self.result, self.running, self._settings)

@@ -9,9 +9,9 @@ from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
 
 class TimeLeft(Protocol):
-    """The time that a sweep has left, and how long it may wait for a disk.
+    """The time that a sweep has left, how long it may wait for a disk, and whether it may write.
 
-    Both times change during a sweep, for example when a rented machine is about to be reclaimed. So
+    The times change during a sweep, for example when a rented machine is about to be reclaimed. So
     an executor asks each time. The methods are thread-safe.
     """
 
@@ -22,6 +22,10 @@ class TimeLeft(Protocol):
     def left_s(self) -> float | None:
         """Return how many seconds the sweep has left. None for no limit."""
         return None
+
+    def check_held(self) -> None:
+        """Raise `StudyError` if another sweep has taken over the study: nothing may be written."""
+        return
 
 
 class TrialSource(TimeLeft, Protocol):

@@ -83,7 +83,7 @@ def opened_site(
         pool = _pool(workload, places, token=token, folder=folder)
         outputs = f"the outputs in {display_path(workload.paths.root)}"
         patience = Patience(outputs, may_pass=is_of_the_machine)
-        patience.limit_s = time_left.patience_s
+        patience.limit_s, patience.check = time_left.patience_s, time_left.check_held
         kernel_patience = Patience("the kernels", may_pass=is_no_kernel)
         kernel_patience.limit_s = lambda: (
             time_left.patience_s() if kernel_patience.has_succeeded else _FIRST_KERNEL_S

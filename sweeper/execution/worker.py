@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from ..errors import StudyError
 from ..machine.places import Places
 from ..notebook_api.messages import Point
 from ..study_folder.patience import is_of_the_machine
@@ -77,6 +78,9 @@ class Worker:
             # If the machine is the cause, every other trial would fail too. So stop the sweep.
             state = TrialState.STOPPED if is_of_the_machine(error) else TrialState.FAILED
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
+        except StudyError as error:  # Another sweep has taken over the study.
+            state, reason = TrialState.STOPPED, Reason.INTERRUPTED
+            outcome = TrialOutcome(state=state, reason=reason, message=str(error))
         except Exception as error:  # noqa: BLE001  A bug must end only this trial, not the sweep.
             outcome = internal_failure(spec, error)
         return replace(outcome, duration_s=clock.own_s - started_s)

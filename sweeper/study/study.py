@@ -158,6 +158,7 @@ class Study:
         *,
         kept_facts: Path | None = None,
         begins_anew: Callable[[Study], bool] = lambda _: False,
+        check_held: Callable[[], object] = lambda: None,
     ) -> Study:
         """Open the study of these settings for a sweep by this process. Create it if it is new.
 
@@ -168,6 +169,8 @@ class Study:
             begins_anew: Called with an existing study. If it returns True, the study is replaced by
                 a new one, which has spent the same time and trials. All files of its trials are
                 then gone.
+            check_held: Called before each change of the study. Raises an error if another sweep has
+                taken over the study.
 
         Raises:
             StudyError: Another process sweeps the study on a server.
@@ -176,10 +179,12 @@ class Study:
         """
         held = locked_storage(storage, settings.name)
         try:
-            return cls._opened(held, settings, kept_facts, begins_anew)
+            opened = cls._opened(held, settings, kept_facts, begins_anew)
         except BaseException:
             held.engine.dispose()  # Closing the connection releases the lock on a server.
             raise
+        opened._mirror.patience.check = check_held
+        return opened
 
     @classmethod
     def _opened(
@@ -243,6 +248,10 @@ class Study:
             limit_s: Returns the seconds to wait. Called anew at each wait.
         """
         self._mirror.patience.limit_s = limit_s
+
+    def check_held(self) -> None:
+        """Raise `StudyError` if another sweep has taken over the study."""
+        self._mirror.patience.check()
 
     def close(self) -> None:
         """Close the storage.

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -33,13 +34,42 @@ _PATIENCE_S = 1.0
 class HeldFolder:
     """A study's folder while this process holds its lock.
 
+    Args:
+        paths: Paths of the study.
+        token: Random text in the owner's file that distinguishes this holder from all others.
+
     Attributes:
         is_needed: Whether the folder remains when the lock is released. A folder that existed
             before always remains.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, paths: StudyPaths, token: str) -> None:
+        self._paths, self._token = paths, token
         self.is_needed = False
+
+    def check(self) -> None:
+        """Check that no sweep on another machine has taken over the folder.
+
+        That happens if this process stood still for so long that it counted as dead. The file is
+        read each time, because the clock of a suspended machine may stand still, too.
+
+        Raises:
+            StudyError: Another sweep has taken over the folder.
+        """
+        paths = self._paths
+        try:
+            is_ours = self._token in paths.owner.read_text(encoding="utf-8")
+        except FileNotFoundError:  # The other sweep has ended, or the disk is unavailable.
+            is_ours = not os.path.exists(paths.lock)
+        except OSError:  # An error of the disk proves nothing.
+            return
+        if is_ours:
+            return
+        raise StudyError(
+            f"the study {paths.study!r} in {display_path(paths.folder)} was taken over by "
+            f"{owner_of(paths)} while this sweep stood still; it has ended and changed nothing "
+            "more; wait for the other one, or stop it, and resume with the same command"
+        )
 
 
 @contextmanager
@@ -51,14 +81,14 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
         StudyError: Another process holds the lock.
     """
     made = _make_folders(paths.folder)
-    held = HeldFolder()
+    held = HeldFolder(paths, token := token_hex(8))
     try:
-        lock = _take_lock(paths)
+        lock = _take_lock(paths, token)
         try:
             yield held
         finally:
             # The file may belong to another sweep, which then holds the folder.
-            if _read_owner(paths).get("pid") == os.getpid():
+            if _read_owner(paths).get("token") == token:
                 _remove(paths.owner)
             if made and not held.is_needed:
                 # Without the lock, the folder may belong to a sweep that began at the same moment.
@@ -192,7 +222,7 @@ def _read_owner(paths: StudyPaths) -> Mapping[str, Any]:
         return {}
 
 
-def _take_lock(paths: StudyPaths) -> FileLock:
+def _take_lock(paths: StudyPaths, token: str) -> FileLock:
     lock = FileLock(paths.lock, mode=PRIVATE)
     try:
         lock.acquire(timeout=_PATIENCE_S)
@@ -210,7 +240,7 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         )
     about = {"host": socket.gethostname(), "machine": this_machine(), "pid": os.getpid()}
     try:
-        write_atomically(paths.owner, json.dumps(about))
+        write_atomically(paths.owner, json.dumps({**about, "token": token}))
     except OSError as error:
         _remove(paths.lock)  # Its folder could not be removed with it.
         lock.release()

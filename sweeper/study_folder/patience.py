@@ -63,6 +63,7 @@ class Patience:
 
     Attributes:
         limit_s: Returns the seconds for which calls are repeated, as of now. Returns 0 at first.
+        check: Called before each call. Raises an error if the call must not be made any more.
         has_succeeded: Whether any call has succeeded so far.
     """
 
@@ -70,6 +71,7 @@ class Patience:
         self._subject = subject
         self._may_pass = may_pass
         self.limit_s: Callable[[], float] = lambda: 0.0
+        self.check: Callable[[], object] = lambda: None
         self._since_s: float | None = None
         self._is_away = self._is_unsteady = False
         self._there_since_s: float | None = None  # Time of the first success after the last error.
@@ -89,6 +91,7 @@ class Patience:
         pause_s = _FIRST_S
         while True:
             try:
+                self.check()
                 result = call()
             except Exception as error:
                 if not self._may_pass(error) or not self._is_worth_waiting(error):
@@ -109,6 +112,7 @@ class Patience:
             Exception: The error of the call, if it is not temporary.
         """
         try:
+            self.check()
             call()
         except Exception as error:
             if not self._may_pass(error) or self.limit_s() == 0:

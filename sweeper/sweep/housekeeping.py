@@ -132,7 +132,7 @@ class Housekeeping:
         page_at_s = 0.0
         while True:
             self._write_spending()
-            if time.monotonic() >= page_at_s:
+            if self._scheduler.broken is None and time.monotonic() >= page_at_s:
                 # Measure CPU time, which a slow disk does not increase.
                 began_s = time.thread_time()
                 self.write_page()

@@ -84,6 +84,7 @@ def opened(
                     plan.settings,
                     kept_facts=kept_facts,
                     begins_anew=begins_anew,
+                    check_held=folder.check,
                 )
             )
         )

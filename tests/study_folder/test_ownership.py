@@ -68,6 +68,34 @@ def test_the_refusal_of_a_second_sweep_says_when_the_first_counts_as_dead(
         assert json.loads(paths.owner.read_text())["machine"] == this_machine()
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_sweep_that_stood_still_sees_its_successor_and_leaves_its_file(
+    paths: StudyPaths, has_ended: bool
+) -> None:
+    with held_folder(paths) as held:
+        held.is_needed = True
+        held.check()
+        # Processes in two containers may have the same id.
+        owner = {**json.loads(paths.owner.read_text()), "machine": "another", "token": "another"}
+        paths.owner.write_text(json.dumps(owner))
+        if has_ended:
+            paths.owner.unlink()
+        with pytest.raises(StudyError, match=r"shared.*was taken over by .*process.*stop it"):
+            held.check()
+    assert paths.owner.exists() is not has_ended
+
+
+def test_a_disk_that_is_unavailable_is_no_successor(paths: StudyPaths) -> None:
+    with held_folder(paths) as held:
+        held.is_needed = True
+        away = paths.folder.rename(paths.folder.with_name("away"))
+        held.check()
+        away.rename(paths.folder)
+        paths.owner.unlink()
+        paths.owner.mkdir()  # It cannot be read.
+        held.check()
+
+
 @pytest.mark.parametrize(
     "owner", ["", "{", "[]", "{}", "7", '{"machine": null}', f'{{"machine": "{this_machine()}"}}']
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import time
+from unittest.mock import Mock
 
 import pytest
 import zmq
 
+from sweeper.errors import StudyError
 from sweeper.study_folder import patience
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 
@@ -48,6 +50,14 @@ def test_a_call_is_repeated_if_the_disk_is_full_but_not_if_a_name_is_too_long() 
     failures.append(OSError(errno.ENAMETOOLONG, "File name too long"))
     with pytest.raises(OSError, match="too long"):
         patience.insist(write)
+
+
+def test_a_call_that_must_not_be_made_any_more_is_not_made() -> None:
+    patience = Patience("the outputs in out", may_pass=is_of_the_machine)
+    patience.check = Mock(side_effect=StudyError("taken over"))
+    for repeat in (patience.insist, patience.attempt):
+        with pytest.raises(StudyError):
+            repeat(pytest.fail)
 
 
 def test_a_call_is_not_repeated_after_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:

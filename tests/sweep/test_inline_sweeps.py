@@ -18,7 +18,7 @@ from sweeper import Sweep
 from sweeper.control.lookup import find_study
 from sweeper.control.steering import enqueue
 from sweeper.errors import BrokenError, StudyError
-from sweeper.notebook_api.messages import StopReason
+from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.study.storage import MirroredStorage
 from sweeper.study.study import Study
 from sweeper.sweep import opening
@@ -297,6 +297,27 @@ def test_a_sweep_stops_if_another_machine_has_taken_over_its_remote_copy(
     sync = {"url": (tmp_path / "copy").as_uri(), "every": "0.1s"}
     with pytest.raises(BrokenError, match=r"was taken over by process \d+ on elsewhere"):
         make_sweep(taken_over, sync=sync).run()
+
+
+def test_a_sweep_that_was_succeeded_while_it_stood_still_ends_and_changes_the_study_no_more(
+    make_sweep: Make, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out" / "inline"
+    seen: list[str] = []
+
+    def succeeded(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        owner = {"token": "another", "host": "elsewhere", "pid": 4711, "machine": "another"}
+        (folder / "sweep.json").write_text(json.dumps(owner))
+        running.points.publish(Point(metrics={"val": 0.5}, step=1))
+        seen.append((folder / "study.json").read_text())
+        wait_for_stop(spec, running)
+        return scored(spec, running)
+
+    with pytest.raises(BrokenError, match="was taken over by process 4711 on elsewhere"):
+        make_sweep(succeeded, jobs=1).run()
+    (trial,) = find_study(str(folder), storage=None).study.records()
+    assert (trial.state, trial.scores) == (TrialState.RUNNING, {})
+    assert [(folder / "study.json").read_text()] == seen
 
 
 def test_a_fixed_order_keeps_the_number_of_slots_of_the_first_sweep(

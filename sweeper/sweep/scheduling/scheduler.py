@@ -347,6 +347,10 @@ class TrialScheduler:
         """Return how many seconds the sweep has left. None for no limit."""
         return self._stop_switch.left_s
 
+    def check_held(self) -> None:
+        """Raise `StudyError` if another sweep has taken over the study: nothing may be written."""
+        self._study.check_held()
+
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record the end of a trial in the study and in MLflow, and announce it to the observer.
 
