@@ -409,7 +409,7 @@ class Study:
         added = params_of([params for params in settings.start if params not in known])
         gone = params_of([params for params in known if params not in settings.start])
         gone = [params for params in gone if params not in present]
-        # A call that was refused may have dropped an entry that is in the file again.
+        # A call that was killed at this moment may have dropped an entry that is in the file again.
         dropped = [
             in_space(t.system_attrs.get(QUEUED, {})) for t in filter(_is_dropped, self._trials())
         ]

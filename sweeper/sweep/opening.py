@@ -20,7 +20,7 @@ from ..study_folder.snapshots import keep_snapshot
 from ..sync.moving import follow
 from ..tracking import Store, Tracker, check_reachable, view_of
 from ..trials import display_path
-from .inputs.learning import learn
+from .inputs.learning import to_learn
 from .inputs.resolving import keep_inputs, with_inputs
 from .planning.plan import SweepPlan
 from .resume_checks import changes_since, check_resumed, is_worth_nothing, refuse_lost_database
@@ -98,10 +98,7 @@ def opened(
         check_resumed(plan, study, is_restored=is_restored)
         if not study.records():  # An earlier study in this folder may have left its notes.
             paths.notes.unlink(missing_ok=True)
-        if plan.confirming is not None:
-            study.confirm(plan.confirming, has_changed=has_changed)
-        study.queue_new(plan.settings)
-        learn(plan, study)
+        learned = to_learn(plan, study)
         _note_places(plan, study)
         data = plan.workload.data
         if data is not None and plan.settings.cluster is None:
@@ -109,6 +106,13 @@ def opened(
             data.bring(on_data, is_stopped)
         plan = keep_inputs(plan)
         tracker = stack.enter_context(_opened_tracker(plan, study, is_stopped))
+        # Nothing refuses the call any more, so the study changes only now.
+        if plan.confirming is not None:
+            study.confirm(plan.confirming, has_changed=has_changed)
+        study.queue_new(plan.settings)
+        if learned is not None:
+            study.learn(learned)
+        _note_call(plan, study, tracker)
         folder.is_needed = True
         if plan.workload.snapshot is not None:
             keep_snapshot(plan.paths, plan.workload.snapshot)
@@ -162,13 +166,12 @@ def _note_places(plan: SweepPlan, study: Study) -> None:
 def _opened_tracker(
     plan: SweepPlan, study: Study, is_stopped: Callable[[], bool]
 ) -> Iterator[Tracker]:
-    """Open MLflow, and store in the study what other commands need to know about it.
+    """Open MLflow.
 
     MLflow needs two seconds to open a store. Trials do not wait for the default store next to the
     outputs: it gets their points later. They wait for any other store, whose address may be wrong
     or which may need a password.
     """
-    paths, settings = plan.paths, plan.settings
     store = store_of(plan, study)
     check_reachable(store)
     tracker = Tracker(store)
@@ -178,26 +181,31 @@ def _opened_tracker(
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
             tracker.wait_until_open(is_stopped)
         tracker.set_others_aside([record.run_id for record in study.records()])
-        if settings.study.order == "fixed":
-            _keep_order(plan, study)
-        study.note_facts(
-            template=paths.template,
-            notebook=str(plan.notebook.path),
-            tracking_uri=tracker.uri,
-            trials=settings.study.trials,
-            settings=settings.as_mapping,
-            made_of=plan.fingerprint,
-            repeats=None if settings.repeat is None else plan_of_repeats(settings),
-            # MLflow may lack data until the sweep has ended. If the sweep is killed, the next
-            # command logs these data.
-            tracking_is_behind=True,
-            inputs=plan.input_facts or study.facts.inputs,
-        )
-        tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker
     finally:
         # This call acts only after an error, because a regular end has closed the tracker already.
         tracker.close(lambda: 0.0)
+
+
+def _note_call(plan: SweepPlan, study: Study, tracker: Tracker) -> None:
+    """Store in the study what other commands need to know about it and about its last call."""
+    settings = plan.settings
+    if settings.study.order == "fixed":
+        _keep_order(plan, study)
+    study.note_facts(
+        template=plan.paths.template,
+        notebook=str(plan.notebook.path),
+        tracking_uri=tracker.uri,
+        trials=settings.study.trials,
+        settings=settings.as_mapping,
+        made_of=plan.fingerprint,
+        repeats=None if settings.repeat is None else plan_of_repeats(settings),
+        # MLflow may lack data until the sweep has ended. If the sweep is killed, the next command
+        # logs these data.
+        tracking_is_behind=True,
+        inputs=plan.input_facts or study.facts.inputs,
+    )
+    tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
 
 
 def store_of(plan: SweepPlan, study: Study) -> Store:

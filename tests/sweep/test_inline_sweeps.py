@@ -167,7 +167,7 @@ def test_a_study_in_which_no_trial_has_begun_takes_all_from_the_corrected_file(
     folder.mkdir(parents=True)  # it existed, so it stays
     (folder / "notes.json").write_text('{"0000": {"note": "of an earlier study"}}')
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(opening, "learn", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(opening, "to_learn", Mock(side_effect=KeyboardInterrupt))
         first()
     (study,) = Study.all_in(f"sqlite:///{folder / 'study.db'}")
     assert study.facts.objectives == ["vol"]
@@ -233,7 +233,7 @@ def test_a_study_that_began_anew_and_was_stopped_before_its_first_copy_continues
     make_sweep(all_fail, study={"trials": 1}, sync=sync).run()
     corrected = {"study": {"trials": 1}, "sync": sync, "space": {"x": [0.25]}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(opening, "learn", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(opening, "to_learn", Mock(side_effect=KeyboardInterrupt))
         make_sweep(scored, **corrected).run()
     result = make_sweep(scored, **corrected).run()
     assert result.counts["completed"] == 1

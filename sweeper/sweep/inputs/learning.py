@@ -17,22 +17,26 @@ from .upstream import find_upstream
 _MOST_TRIALS = 100
 
 
-def learn(plan: SweepPlan, study: Study) -> None:
-    """Store the best trials of the studies in `learn_from` in a study.
+def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
+    """Return the best trials of the studies in `learn_from`, which a study has to store.
 
     A study that has begun keeps the trials that it got at its start, until `learn_from` names other
     studies, or none.
+
+    Returns:
+        The trials of each earlier study, the best first. None if the study keeps what it has.
 
     Raises:
         SettingsError: An earlier study does not exist, or none of its trials fits this study.
     """
     if plan.confirming is not None:  # A confirming study proposes nothing.
-        return
+        return None
     facts, key = study.facts, "learn_from"
     # Both lists are as a study stores them, without passwords.
     before, now = facts.settings.get(key, ()), plan.settings.as_mapping.get(key, ())
     if (facts.learned is None and now) or (facts.learned is not None and [*before] != [*now]):
-        study.learn([_found(wanted, plan) for wanted in plan.settings.learn_from])
+        return [_found(wanted, plan) for wanted in plan.settings.learn_from]
+    return None
 
 
 def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from studies import sweep_of
 
 from sweeper.control.lookup import find_study
-from sweeper.errors import SettingsError
+from sweeper.errors import SettingsError, TrackingError
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
@@ -73,6 +74,26 @@ def test_a_study_learns_from_the_studies_that_the_file_names_now(tmp_path: Path)
     assert learned() == [bests["wrong"], bests["right"]]
     sweep(tmp_path, "later", best=0.8, trials=2)
     assert learned() == []
+
+
+def test_a_call_that_is_refused_changes_neither_what_a_study_has_learned_nor_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, best in (("first", 0.2), ("second", 0.9)):
+        sweep(tmp_path, name, best=best, trials=4)
+    sweep(tmp_path, "later", best=0.8, trials=1, learn_from=["first"])
+
+    def stored() -> tuple[object, int]:
+        study = find_study(str(tmp_path / "out" / "later"), storage=None).study
+        return study.facts, sum(study.claimed())
+
+    before = stored()
+    away = Mock(side_effect=TrackingError("the server does not answer", "start it first"))
+    monkeypatch.setattr("sweeper.sweep.opening.check_reachable", away)
+    with pytest.raises(TrackingError):
+        other = {"learn_from": ["second"], "start": [{"x": 0.625}]}
+        sweep(tmp_path, "later", best=0.8, trials=3, **other)
+    assert stored() == before
 
 
 def test_a_misleading_earlier_study_does_not_prevent_a_good_result(tmp_path: Path) -> None:
