@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import urllib.parse
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
@@ -85,6 +85,13 @@ class Artifacts:
         #: process has created have such a function.
         self._log_file: dict[str, Callable[..., object]] = {}
         self._has_failed = False
+        #: Folder of a page that is being logged. MLflow takes the name of the logged file.
+        self._rendered = store.paths.folder / "rendered"
+        self._remove_pages()
+
+    def _remove_pages(self) -> None:
+        """Remove the folder of pages, which a killed process may have left."""
+        shutil.rmtree(self._rendered, ignore_errors=True)
 
     def begin(self, mlflow_id: str, uri: str) -> None:
         """Note where the files of a new run are stored.
@@ -139,10 +146,13 @@ class Artifacts:
         name = notebook.name
         if rendered is not None:
             name = notebook.with_suffix(".html").name
-            with TemporaryDirectory() as folder:
-                page = Path(folder, name)
+            self._rendered.mkdir(parents=True, exist_ok=True)
+            page = self._rendered / name
+            try:
                 page.write_text(page_of(rendered), encoding="utf-8")
                 log_file(page)
+            finally:
+                self._remove_pages()
         large = self._log_saved(log_file, record) if record.is_final else ""
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"

@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Callable
@@ -332,6 +333,21 @@ def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
     assert tags["sweeper.artifact.large.pt"].startswith("12 bytes, sha256 ")
     assert f"`{saved / 'large.pt'}`" in tags[NOTE_TAG]
     assert "model.pt`" not in tags[NOTE_TAG]
+
+
+def test_a_page_that_a_killed_process_was_logging_is_removed_by_the_next_process(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, described = writer_of(store, "killed")
+    record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
+    writer.end(record, {}, {}, {}, 9)
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
+        killed.setattr(tempfile, "tempdir", str(tmp_path / "no such folder"))
+        writer.files(record)
+    (left,) = described.paths.folder.rglob("0000.html")
+    writer_of(store, "killed")
+    assert not left.exists()
 
 
 def hostile(rng: random.Random, outside: Path) -> object:
