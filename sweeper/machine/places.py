@@ -19,7 +19,7 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from ..guard import stat_of
+from ..guard import marked_processes, stat_of
 from ..settings.machines import Resources
 from ..trials import (
     AloneOn,
@@ -76,7 +76,8 @@ _SMALL = 0.9
 #: reports. A trial that uses exactly the stated memory must not fail because of this difference.
 _CAP = 1.05
 #: A GPU counts as empty if at least this share of its memory is free (chosen, not measured). The
-#: driver and small programs may use the rest.
+#: driver and small programs may use the rest. Host memory counts as free of other sweeps if at
+#: least this share of it is free, without what this sweep and other programs use.
 _EMPTY_SHARE = 0.95
 #: A trial is frozen only if this many times its memory is free on the machine (chosen, not
 #: measured): once for the trial that gets its slot, and once for the growth of running trials.
@@ -327,6 +328,8 @@ class Places:
         self._driver = driver or Nvml()
         self._claims = claims or Claims()
         self._root, self._look_s, self._settled_s = root, look_s, settled_s
+        #: First part of the marks of this sweep's processes.
+        self._token = ""
         self._lock = threading.RLock()
         self._queue: list[Place] = []
         self._places: list[Place] = []
@@ -415,6 +418,7 @@ class Places:
             folder: Private folder of the sweep, with a short path.
             token: First part of the marks of the sweep's processes.
         """
+        self._token = token
         if self.mps is not None:
             self.mps.start(self.gpus, folder=folder, token=token)
         try:
@@ -663,6 +667,7 @@ class Places:
                     self._learn(place, use.peak_bytes)
         if outcome.state is not TrialState.FAILED:
             return outcome
+        is_next_to_sweep = self._is_next_to_sweep()
         had = Circumstances(
             fault=fault,
             has_gpu=bool(place.gpus),
@@ -671,11 +676,22 @@ class Places:
             had_gpu_memory=place.is_alone_on_gpu
             and place.memory_fraction is None
             and not any(map(self._is_small, place.gpus)),
-            had_host_memory=place.is_alone and not self._shares_machine,
+            had_host_memory=place.is_alone and not (self._shares_machine or is_next_to_sweep),
+            shared_with_sweep=is_next_to_sweep and place.spec.alone_on is AloneOn.MACHINE,
             shares_by_mps=any(map(self._has_mps, place.gpus)) and not place.is_alone_on_gpu,
             failed_gpus=failed or None,
         )
         return settled(outcome, had)
+
+    def _is_next_to_sweep(self) -> bool:
+        """Return whether kernels of this user's other sweeps use much of this machine's memory."""
+        marks = marked_processes("").items()
+        others = [pid for pid, mark in marks if not mark.startswith(self._token)]
+        used_bytes = sum(memory_of(pid) or 0 for pid in others)
+        free_bytes = available_bytes(self._root)
+        if free_bytes is None:
+            return False
+        return free_bytes < _EMPTY_SHARE * (free_bytes + used_bytes)
 
     def _learn(self, place: Place, peak_bytes: int | None) -> None:
         """Remember the peak of a trial that completed or was pruned, for later reservations.

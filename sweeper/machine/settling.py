@@ -24,6 +24,7 @@ class Circumstances:
         has_gpu: Whether the sweep gave the trial a GPU.
         had_gpu_memory: Whether the trial could use all memory of its GPU.
         had_host_memory: Whether it is known that no other trial ran at the same time.
+        shared_with_sweep: Whether the trial ran alone in its sweep, but next to another sweep.
         shares_by_mps: Whether the trial shared its GPU through MPS. Another trial may then have
             caused the error.
         failed_gpus: UUIDs of the trial's GPUs that have failed, in one line. None if all work.
@@ -33,6 +34,7 @@ class Circumstances:
     has_gpu: bool
     had_gpu_memory: bool
     had_host_memory: bool
+    shared_with_sweep: bool
     shares_by_mps: bool
     failed_gpus: str | None
 
@@ -41,6 +43,8 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
     """Return the outcome of a failed trial, corrected by the conditions under which it ran.
 
     - A trial that ran out of memory although it ran alone is infeasible.
+    - A trial that ran out of memory alone in its sweep, but next to another sweep, ends as stopped,
+      so that it runs again.
     - A trial whose GPU has failed or no longer answers ends as stopped, so that it runs again on
       another GPU.
     - A trial that shared its GPU through MPS and failed with a CUDA error gets the reason
@@ -57,7 +61,10 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
     }
     match had_all.get(reason) if reason is not None else None, had.fault:
         case False, _:
-            return replace(outcome, reason=reason)
+            if reason is not Reason.OUT_OF_HOST_MEMORY or not had.shared_with_sweep:
+                return replace(outcome, reason=reason)
+            message = f"another sweep uses this machine's memory, too: {outcome.message}"
+            return replace(outcome, state=TrialState.STOPPED, reason=reason, message=message)
         case True, Fault.MAYBE_GPU_MEMORY:
             return replace(outcome, reason=Reason.CELL_ERROR)
         case True, _:

@@ -506,6 +506,38 @@ def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory
         assert places.settle(place, outcome) == outcome
 
 
+@pytest.mark.parametrize(
+    ("mark", "free_kb", "alone_on", "is_infeasible", "state"),
+    [
+        ("ours-1", 10, AloneOn.MACHINE, True, FAILED),
+        ("another", 10**7, AloneOn.MACHINE, True, FAILED),
+        ("another", 10, None, False, FAILED),
+        ("another", 10, AloneOn.MACHINE, False, TrialState.STOPPED),
+    ],
+)
+def test_lack_of_host_memory_next_to_another_sweep_is_no_outcome_of_a_trial(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mark: str,
+    free_kb: int,
+    alone_on: AloneOn | None,
+    is_infeasible: bool,
+    state: TrialState,
+) -> None:
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text(f"MemAvailable: {free_kb} kB\n")
+    places = Places(root=tmp_path)
+    with (
+        places.opened(folder=tmp_path, token="ours"),
+        process() as pid,
+        places.lease(trial_spec(alone_on=alone_on), RunningTrial()) as place,
+    ):
+        monkeypatch.setattr("sweeper.machine.places.marked_processes", lambda _: {pid: mark})
+        settled = places.settle(place, outcome)
+    assert (settled.is_infeasible, settled.state) == (is_infeasible, state)
+
+
 def test_a_trial_is_not_infeasible_if_another_sweep_or_program_has_come_to_its_gpu(
     make: Make,
 ) -> None:

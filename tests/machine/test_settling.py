@@ -15,6 +15,7 @@ ALONE = Circumstances(
     has_gpu=True,
     had_gpu_memory=True,
     had_host_memory=True,
+    shared_with_sweep=False,
     shares_by_mps=False,
     failed_gpus=None,
 )
@@ -48,6 +49,15 @@ def test_the_reason_of_a_failure_depends_on_the_memory_and_gpus_that_the_trial_d
     assert outcome.state is TrialState.FAILED
     assert (outcome.reason, outcome.is_infeasible) == (counts_as, is_infeasible)
     assert "why" in outcome.message
+
+
+def test_a_trial_that_lacked_memory_next_to_another_sweep_is_stopped_and_run_again() -> None:
+    reason = Reason.OUT_OF_HOST_MEMORY
+    failed = TrialOutcome(state=TrialState.FAILED, reason=reason, message="why")
+    outcome = settled(failed, replace(BESIDE, shared_with_sweep=True))
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, reason)
+    assert not outcome.is_infeasible
+    assert "another sweep" in outcome.message and "why" in outcome.message
 
 
 def test_a_trial_whose_gpu_has_failed_is_stopped_and_run_elsewhere() -> None:

@@ -622,8 +622,8 @@ def without_param(
 
 
 def _is_lost(outcome: TrialOutcome) -> bool:
-    """Return whether a trial ended because its worker or its kernel was lost."""
-    lost = (Reason.WORKER_LOST, Reason.KERNEL_DIED)
+    """Return whether a trial ended because its worker, its kernel or its memory was lost."""
+    lost = (Reason.WORKER_LOST, Reason.KERNEL_DIED, Reason.OUT_OF_HOST_MEMORY)
     return outcome.state is TrialState.STOPPED and outcome.reason in lost
 
 

@@ -278,20 +278,23 @@ def test_an_attempt_continues_the_newest_one_that_has_written_its_notebook(
     assert specs[-1].continues == wanted
 
 
-def test_a_trial_that_loses_its_worker_three_times_has_failed(swept: Swept) -> None:
+@pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.OUT_OF_HOST_MEMORY])
+def test_a_trial_that_loses_its_worker_or_memory_three_times_has_failed(
+    swept: Swept, reason: Reason
+) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 0:
             sweeper = {"study_id": spec.study_id, "attempt": spec.attempt, "state": "running"}
             node = nbformat.v4.new_notebook(metadata={"sweeper": sweeper})
             spec.notebook.write_text(nbformat.writes(node))  # as if it was copied from the worker
             return TrialOutcome(
-                state=TrialState.STOPPED, reason=Reason.WORKER_LOST, message="the host has gone"
+                state=TrialState.STOPPED, reason=reason, message="the host has gone"
             )
         return scored(spec, running)
 
-    study, _ = swept("lost again", run, trials=2)
+    study, _ = swept(f"{reason} again", run, trials=2)
     first, second = study.records()
-    assert (first.state, first.reason, first.attempt) == (TrialState.FAILED, Reason.WORKER_LOST, 3)
+    assert (first.state, first.reason, first.attempt) == (TrialState.FAILED, reason, 3)
     assert first.message == "the host has gone"
     metadata = read_metadata(first.notebook) or BLANK
     assert (metadata.state, metadata.message) == ("failed", "the host has gone")
