@@ -47,6 +47,7 @@ _TRAINS = {
 _PRINTS = {*"print display write info debug log warning set_description set_postfix".split()}
 #: Calls that train copies of a model, and leave the model itself as it is.
 _CHANGES_NOTHING = {"cross_val_score", "cross_val_predict"}
+_CROSS_VALIDATES = {"cross_val_score", "cross_validate"}
 #: A printed number is taken for the value of a variable if the digits of both agree, and if at
 #: least this many digits are printed.
 _LEAST_DIGITS = 3
@@ -109,6 +110,7 @@ class SeenScore:
         source: Name of the variable that a printed number shows.
         is_variable: Whether it is the value of a variable, and not of a part of one.
         is_logged: Whether a library has logged it.
+        is_mean: Whether it is the mean of the other values, which are in an array or of folds.
     """
 
     name: str
@@ -131,6 +133,7 @@ class SeenScore:
     source: str = ""
     is_variable: bool = False
     is_logged: bool = False
+    is_mean: bool = False
 
     @property
     def value(self) -> float:
@@ -140,7 +143,11 @@ class SeenScore:
     @property
     def about(self) -> str:
         """Where the score comes from and which doubts there are, for people."""
-        many = [f"the last of {len(self.values)} values"] if len(self.values) > 1 else []
+        many, count = [], len(self.values)
+        if self.is_mean:
+            many = [f"the mean of {count - 1} values"]
+        elif count > 1:
+            many = [f"the last of {count} values"]
         return ", ".join([*self.doubts, *many, self.how])
 
     def as_score(self, direction: str | None = None) -> Score:
@@ -153,7 +160,7 @@ class SeenScore:
             better=direction or self.direction or "",
             is_of_batches=bool({Doubt.SUM, Doubt.LAST} & {*self.doubts}),
             is_loss=self.is_loss,
-            is_called=self.key == "expression" and "(" in self.text.removesuffix(".mean()"),
+            is_called=self.key == "expression" and not self.is_mean and "(" in self.text,
         )
 
 
@@ -386,6 +393,11 @@ class _Run:
         is_plain = expression == root
         words = words_of(expression.replace("[-1]", "").replace(".mean()", ""))
         values_from = _sources(self._code, given_by[-1], root)
+        is_mean = expression.endswith(".mean()")
+        if expression.endswith("[-1]") and self._is_of_folds(given_by[-1], root):
+            folds = expression.removesuffix("[-1]")
+            expression, is_mean = f"sum({folds}) / len({folds})", True
+            values = [*values, sum(values) / len(values)]
         yield SeenScore(
             name=root if is_plain else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
             how=f"variable {root}" if is_plain else expression,
@@ -396,6 +408,7 @@ class _Run:
             text="" if is_plain else expression,
             words=[*words, *values_from],
             is_variable=is_plain,
+            is_mean=is_mean,
         )
 
     def _shown(self, cell: int, suffix: str, values: list[float]) -> Iterator[SeenScore]:
@@ -425,6 +438,29 @@ class _Run:
             key="expression",
             text=text,
             words=words,
+            is_mean=text.endswith(".mean()"),
+        )
+
+    def _is_of_folds(self, at: int, name: str = "") -> bool:
+        """Return whether a statement evaluates a model once for each fold of cross validation.
+
+        Args:
+            at: The statement.
+            name: A list to which the statement adds a value for each fold.
+        """
+        node = self._code.statements[at][1]
+        if _calls(node) & _CROSS_VALIDATES:
+            return True
+        loops = [part for part in ast.walk(node) if isinstance(part, ast.For | ast.comprehension)]
+        return any(
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "split"
+            and bool(call.args)
+            and not isinstance(call.args[0], ast.Constant)
+            for loop in loops
+            if not any(name in names_in(inner) for inner in _loops_in(loop))
+            for call in ast.walk(loop.iter)
         )
 
     def _bare(self, known: set[float]) -> Iterator[SeenScore]:
@@ -602,7 +638,7 @@ class _Run:
         words = _with_words(words, score.meaning)
         metric = metric_of(words)
         split = split_of(words)
-        trend = None if score.text.endswith(".mean()") else trend_of(score.values)
+        trend = None if score.is_mean else trend_of(score.values)
         direction = self._direction(score, metric, trend)
         is_reported = score.how == "reported"
         is_baseline = bool(_BASELINE & {*words})
@@ -617,6 +653,7 @@ class _Run:
         is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
         is_item = is_item and not self._code.passed_by(score.as_score())
         is_item = is_item and score.name not in _added(node)
+        is_item |= score.text.endswith("[-1]") and self._is_of_folds(score.at)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_recorded = direction == "minimize" and score.at in self._trains
@@ -798,12 +835,17 @@ def _training_statements(code: Code) -> set[int]:
     }
 
 
+def _loops_in(loop: ast.AST) -> list[ast.For | ast.While]:
+    """Return the loops inside of a loop."""
+    loops = (part for part in ast.walk(loop) if isinstance(part, ast.For | ast.While))
+    return [part for part in loops if part is not loop]
+
+
 def _of_batches(loop: ast.stmt) -> set[str]:
     """Return the variables that only a loop inside of a loop assigns: those of the last batch."""
     if not isinstance(loop, ast.For | ast.While):
         return set()
-    inner = [part for part in ast.walk(loop) if isinstance(part, ast.For | ast.While)][1:]
-    inside = {part for each in inner for part in ast.walk(each)}
+    inside = {part for each in _loops_in(loop) for part in ast.walk(each)}
     names = [
         part
         for part in ast.walk(loop)

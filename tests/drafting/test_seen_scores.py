@@ -732,6 +732,37 @@ def test_what_a_function_reads_is_what_stands_there_when_it_is_called() -> None:
     assert (2, 1) in lines and (1, 1) not in lines
 
 
+FOLDED = (
+    "class Folds:\n  def split(self, X): return [(0, 1)] * 3\n"
+    "def cross_val_score(m, X): return np.array([0.5, 0.75, 0.25])\n"
+    "def f1_score(y, p): return abs(0.25 * p)\nX = y = 3"
+)
+FOLDS = "f1 = []\nfor k, (tr, te) in enumerate(Folds().split(X)):\n  m = Model().fit()\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "value", "about"),
+    [
+        ("cross_val_score(1, X)", "cross_val_score(1, X).mean()", 0.5, "the mean of 3 values"),
+        ("s = list(cross_val_score(1, X))\ns", "sum(s) / len(s)", 0.5, "the mean of 3 values"),
+        (f"{FOLDS}  f1.append(f1_score(y, k))\nf1", "sum(f1) / len(f1)", 0.25, "of 3 values"),
+        (
+            f"{FOLDS}  for _ in range(2):\n    f1.append(f1_score(y, k))\nf1",
+            "f1[-1]",
+            0.5,
+            "the last of 6",
+        ),
+        ("list(cross_val_score(1, X))", "list(cross_val_score(1, X))[-1]", 0.25, Doubt.ITEM.value),
+    ],
+)
+def test_the_score_of_folds_is_their_mean_or_a_doubt_says_that_it_is_the_last_one(
+    tmp_path: Path, code: str, text: str, value: float, about: str
+) -> None:
+    (score,) = seen(tmp_path, TRAINED, FOLDED, code)
+    assert (score.text, score.value) == (text, value)
+    assert about in score.about
+
+
 def test_a_mean_comes_before_the_last_item_of_a_list(tmp_path: Path) -> None:
     stats = "stats = {'rewards': [1.5, 9.5, 0.5], 'mean_reward': abs(3.75)}"
     found = seen(tmp_path, TRAINED, f"{stats}\nModel().fit()")
