@@ -202,7 +202,7 @@ def test_a_sweep_ends_if_the_time_spent_cannot_be_stored_because_its_storage_is_
     parts: Any = {
         "plan": SimpleNamespace(paths=StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")),
         "study": None,
-        "scheduler": SimpleNamespace(lose=lost.append),
+        "scheduler": SimpleNamespace(lose=lost.append, broken=None),
         "spending": SimpleNamespace(write=write),
     }
     Housekeeping(parts.pop("plan"), parts.pop("study"), chores=Chores(), **parts).close()
