@@ -24,8 +24,9 @@ _ANY_NUMBER = compile_pattern(
 )
 _OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
 #: What may be between a label and its number: no letters, or also the type of a scalar, as in
-#: `np.float64(`.
-_GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?")
+#: `np.float64(`. Or at least one sign, because a number at once behind the label is part of another
+#: label, such as `RMSE0:` beside `RMSE:`.
+_GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?", r"\W+?")
 #: Matches the text between two numbers if the label of the first number continues in that of the
 #: second: a letter comes after at most a space, or there is only punctuation, with `:`, `=` or `>`
 #: at the end.

@@ -90,6 +90,7 @@ def test_a_training_in_a_local_module_counts(
         ("Test accuracy: 54 %\n", "Test accuracy", [54.0]),
         ("accuracy:\t0.95\n", "accuracy", [0.95]),
         ("RMSE:\n0.09\n", "RMSE\n", [0.09]),
+        ("RMSE0: 3.5\nRMSE: 0.5\n", "RMSE", [0.5]),
         ("\nMean error\n----------\n  1,234.5\n", "Mean error\n", None),
         ("Val loss: nan\n", "Val loss", [float("nan")]),
         ("Loss: inf\n", "Loss", [float("inf")]),
