@@ -79,7 +79,7 @@ def words_of(name: str) -> list[str]:
 
 def metric_of(words: Sequence[str]) -> Metric | None:
     """Return the metric among the words of a name. Of several, the longest or the last counts."""
-    words = [*map(_singular, words)]
+    words = [_singular(part) for word in words for part in _parts(word)]
     found: list[tuple[bool, int, int, Metric]] = []
     for start in range(len(words)):
         for length in range(1, 5):
@@ -87,6 +87,15 @@ def metric_of(words: Sequence[str]) -> Metric | None:
             if metric is not None and start + length <= len(words):
                 found.append((not metric.is_weak, length, start, metric))
     return max(found, key=lambda match: match[:3])[3] if found else None
+
+
+@cache
+def _parts(word: str) -> list[str]:
+    """Split a word around a metric in Chinese, Japanese or Korean, which may need no spaces."""
+    for name, *more in _metrics():
+        if not more and name >= "\u3000":
+            word = word.replace(name, f" {name} ")
+    return word.split()
 
 
 @cache

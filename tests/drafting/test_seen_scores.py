@@ -460,6 +460,9 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
         ),
         # A word of a metric itself says nothing against it.
         (["success_rate = abs(5 / 7)"], "success_rate", "maximize"),
+        # People name scores in their own language, some of them without spaces.
+        (["acurácia = abs(5 / 7)\nerro = abs(2 / 7)"], "acurácia", "maximize"),
+        (["print(f'该模型的预测准确率为:{abs(5 / 7)}')"], "该模型的预测准确率为", "maximize"),
         # A cross entropy is no score of a cross-validation.
         (["cross_entropy_loss = abs(1 / 3)\nval_acc = abs(1 / 4)"], "val_acc", "maximize"),
     ],
