@@ -311,7 +311,7 @@ class DaskExecutor:
                 "files, and GPUs that work"
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
-        limit = f"{self._settings.wait:.4g} s (cluster: wait, or --timeout)"
+        limit = f"{round(self._settings.wait, 1):g} s (cluster: wait, or --timeout)"
         return f"no worker has connected within {limit}; start one{how}"
 
     def _look(self) -> None:

@@ -188,6 +188,15 @@ def test_a_sweep_waits_for_a_cluster_no_longer_than_its_time_limit(tmp_path: Pat
     assert time.monotonic() - began_s < Cluster(url=address).wait / 2
 
 
+def test_a_long_wait_for_workers_is_stated_with_all_its_digits(tmp_path: Path) -> None:
+    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
+    with started(workers=0, threads=1) as address:
+        settings = Cluster.model_validate({"url": address, "wait": "6h"})
+        executor = DaskExecutor(workload, settings, most=None)
+        assert "within 21600 s" in executor._lack(None)
+        executor.close()
+
+
 def test_a_stop_ends_the_wait_for_the_workers_of_a_cluster(tmp_path: Path) -> None:
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with started(workers=0, threads=1) as address:
