@@ -416,7 +416,7 @@ def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
     """Yield actions that show whether the winner is really the best trial, and why."""
     confirmation, mean = study.confirmation, winner.mean
     is_confirmable = study.settings.why_not_confirmed() is None
-    if confirmation is None and len(study.completed) > 1 and is_confirmable:
+    if confirmation is None and len(study.ranked) > 1 and is_confirmable:
         yield Confirm(best=min(DEFAULT_BEST, len(study.ranked)), seeds=DEFAULT_SEEDS)
     if confirmation is None or mean is None or confirmation.repeats or confirmation.has_no_effect:
         return

@@ -19,6 +19,7 @@ def next_step(
     spent: float | None = None,
     queued: int = 0,
     by_hand: Sequence[int] = (),
+    lr: float | None = None,
     **stated: Any,
 ) -> str:
     """Return the line `next` of a study that ran this number of its 12 trials."""
@@ -28,7 +29,7 @@ def next_step(
         trial_record(
             number,
             state=last if number == n_trials - 1 else TrialState.COMPLETED,
-            params={"lr": number},
+            params={"lr": number if lr is None else lr},
             scores={"acc": 0.5},
             seed=number,
             by_hand=number in by_hand,
@@ -127,6 +128,7 @@ def test_fresh_seeds_are_suggested_only_if_the_study_may_have_them(stated: dict[
 
 def test_no_more_trials_are_suggested_for_a_confirmation_than_have_completed() -> None:
     assert "`--confirm 2` runs the best 2 again" in next_step(2, study={"trials": 2})
+    assert "--confirm" not in next_step(2, study={"trials": 2}, lr=0.1), "the same params twice"
 
 
 @pytest.mark.parametrize(
