@@ -111,6 +111,7 @@ class SeenScore:
         is_variable: Whether it is the value of a variable, and not of a part of one.
         is_logged: Whether a library has logged it.
         is_mean: Whether it is the mean of the other values, which are in an array or of folds.
+        is_called: Whether each trial has to call functions of the notebook again to have it.
     """
 
     name: str
@@ -134,6 +135,7 @@ class SeenScore:
     is_variable: bool = False
     is_logged: bool = False
     is_mean: bool = False
+    is_called: bool = False
 
     @property
     def value(self) -> float:
@@ -160,7 +162,7 @@ class SeenScore:
             better=direction or self.direction or "",
             is_of_batches=bool({Doubt.SUM, Doubt.LAST} & {*self.doubts}),
             is_loss=self.is_loss,
-            is_called=self.key == "expression" and not self.is_mean and "(" in self.text,
+            is_called=self.is_called,
         )
 
 
@@ -394,8 +396,8 @@ class _Run:
         words = words_of(expression.replace("[-1]", "").replace(".mean()", ""))
         values_from = _sources(self._code, given_by[-1], root)
         is_mean = expression.endswith(".mean()")
-        if expression.endswith("[-1]") and self._is_of_folds(given_by[-1], root):
-            folds = expression.removesuffix("[-1]")
+        folds = expression.removesuffix("[-1]")
+        if expression != folds and self._is_of_folds(given_by[-1], folds):
             expression, is_mean = f"sum({folds}) / len({folds})", True
             values = [*values, sum(values) / len(values)]
         yield SeenScore(
@@ -439,29 +441,28 @@ class _Run:
             text=text,
             words=words,
             is_mean=text.endswith(".mean()"),
+            is_called="(" in text.removesuffix(".mean()"),
         )
 
-    def _is_of_folds(self, at: int, name: str = "") -> bool:
-        """Return whether a statement evaluates a model once for each fold of cross validation.
+    def _is_of_folds(self, at: int, values: str) -> bool:
+        """Return whether a list has one value for each fold of cross validation.
+
+        The list of a loop over models has one for each model, too. Its mean says nothing.
 
         Args:
-            at: The statement.
-            name: A list to which the statement adds a value for each fold.
+            at: The statement that makes the list.
+            values: The list. It may be an entry of a dict.
         """
-        node = self._code.statements[at][1]
-        if _calls(node) & _CROSS_VALIDATES:
-            return True
-        loops = [part for part in ast.walk(node) if isinstance(part, ast.For | ast.comprehension)]
-        return any(
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr == "split"
-            and bool(call.args)
-            and not isinstance(call.args[0], ast.Constant)
-            for loop in loops
-            if not any(name in names_in(inner) for inner in _loops_in(loop))
-            for call in ast.walk(loop.iter)
-        )
+        if {"sum", "len"} & set[str]().union(*self._given):  # The mean cannot be computed.
+            return False
+        node, name = self._code.statements[at][1], re.split(r"\W", values)[0]
+        loops = [part for part in ast.walk(node) if isinstance(part, ast.For | ast.While)]
+        around = [loop for loop in loops if name in names_in(loop)]
+        if around:
+            is_keyed = values != name
+            return _is_over_folds(around[-1]) and (is_keyed or len(around) == 1)
+        parts = [part for part in ast.walk(node) if isinstance(part, ast.comprehension)]
+        return any(map(_is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
 
     def _bare(self, known: set[float]) -> Iterator[SeenScore]:
         """Yield the last number that a cell prints alone on a line, if no variable has its value.
@@ -511,6 +512,7 @@ class _Run:
     ) -> SeenScore:
         words = self._words_of(printing)
         metric = metric_of(meaning.words) or metric_of(words)
+        text = ast.unparse(printing.value)
         return SeenScore(
             name="_".join(metric.name.split()) if metric else "printed",
             how="printed",
@@ -518,10 +520,11 @@ class _Run:
             at=self._code.run_by(printing.statement),
             values=values,
             key="expression",
-            text=ast.unparse(printing.value),
+            text=text,
             words=words,
             meaning=meaning,
             loops=printing.loops,
+            is_called="(" in text,
         )
 
     def _words_of(self, printing: Printing) -> list[str]:
@@ -653,7 +656,7 @@ class _Run:
         is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
         is_item = is_item and not self._code.passed_by(score.as_score())
         is_item = is_item and score.name not in _added(node)
-        is_item |= score.text.endswith("[-1]") and self._is_of_folds(score.at)
+        is_item |= score.text.endswith("[-1]") and _evaluates_folds(node)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_recorded = direction == "minimize" and score.at in self._trains
@@ -833,6 +836,24 @@ def _training_statements(code: Code) -> set[int]:
         if isinstance(node, ast.For | ast.While)
         and any(isinstance(part, ast.AugAssign) for part in ast.walk(node))
     }
+
+
+def _evaluates_folds(node: ast.AST) -> bool:
+    """Return whether a statement evaluates a model on folds of cross validation."""
+    return bool(_calls(node) & _CROSS_VALIDATES) or any(map(_is_over_folds, ast.walk(node)))
+
+
+def _is_over_folds(node: ast.AST) -> bool:
+    """Return whether code is a loop over pairs of `split`, of training and validation data.
+
+    The `split` of a text or a tensor gives no pairs.
+    """
+    if not isinstance(node, ast.For | ast.comprehension):
+        return False
+    calls = [part for part in ast.walk(node.iter) if isinstance(part, ast.Call)]
+    splits = [call for call in calls if getattr(call.func, "attr", "") == "split" and call.args]
+    n_names = len(names_in(node.target)) - ("enumerate" in _calls(node.iter))
+    return bool(splits) and n_names >= 2 * len(splits)
 
 
 def _loops_in(loop: ast.AST) -> list[ast.For | ast.While]:

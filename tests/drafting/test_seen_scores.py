@@ -757,6 +757,27 @@ FOLDS = "f1 = []\nfor k, (tr, te) in enumerate(Folds().split(X)):\n  m = Model()
             "the last of 6",
         ),
         ("list(cross_val_score(1, X))", "list(cross_val_score(1, X))[-1]", 0.25, Doubt.ITEM.value),
+        (
+            "r2 = []\nfor k in range(1, 4):\n  r2.append(k * cross_val_score(k, X).mean())\nr2",
+            "r2[-1]",
+            1.5,
+            Doubt.ITEM.value,
+        ),
+        (
+            "f1 = []\nfor model in 1, 2:\n  for k, (tr, te) in enumerate(Folds().split(X)):\n"
+            "    m = Model().fit()\n    f1.append(f1_score(y, k * model))\nf1",
+            "f1[-1]",
+            1.0,
+            "the last of 6",
+        ),
+        (
+            "losses = []\nfor i, batch in enumerate(Folds().split(X)):\n  m = Model().fit()\n"
+            "  losses.append(1 / (1 + i))\nlosses",
+            "losses[-1]",
+            1 / 3,
+            "the last of 3",
+        ),
+        (f"sum = 0\n{FOLDS}  f1.append(f1_score(y, k))\nf1", "f1[-1]", 0.5, Doubt.ITEM.value),
     ],
 )
 def test_the_score_of_folds_is_their_mean_or_a_doubt_says_that_it_is_the_last_one(
@@ -765,6 +786,17 @@ def test_the_score_of_folds_is_their_mean_or_a_doubt_says_that_it_is_the_last_on
     (score,) = seen(tmp_path, TRAINED, FOLDED, code)
     assert (score.text, score.value) == (text, value)
     assert about in score.about
+
+
+def test_each_trial_would_have_to_cross_validate_again_for_a_mean_that_a_cell_shows(
+    tmp_path: Path,
+) -> None:
+    shown, kept = "cross_val_score(1, X)", f"{FOLDS}  f1.append(f1_score(y, k))\nf1"
+    is_called = {
+        code: seen(tmp_path, TRAINED, FOLDED, code)[0].as_score().is_called
+        for code in (shown, kept)
+    }
+    assert is_called == {shown: True, kept: False}
 
 
 def test_a_mean_comes_before_the_last_item_of_a_list(tmp_path: Path) -> None:
