@@ -667,7 +667,8 @@ class Places:
                     self._learn(place, use.peak_bytes)
         if outcome.state is not TrialState.FAILED:
             return outcome
-        is_next_to_sweep = self._is_next_to_sweep()
+        # Other workers on this machine, of the same sweep, would look like another sweep.
+        is_next_to_sweep = not self._shares_machine and self._is_next_to_sweep()
         had = Circumstances(
             fault=fault,
             has_gpu=bool(place.gpus),

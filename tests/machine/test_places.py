@@ -499,9 +499,12 @@ def test_a_trial_is_infeasible_only_if_no_other_trial_used_the_memory_that_ran_o
             assert (settled.is_infeasible, settled.message) == (False, "why")
 
 
-def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory() -> None:
+def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
     places = Places.of_machine(Resources(gpus="none"), jobs=1, shares_machine=True)
+    monkeypatch.setattr(places, "_is_next_to_sweep", lambda: True)  # Each worker has its own mark.
     with places.lease(trial_spec(alone_on=AloneOn.MACHINE), RunningTrial()) as place:
         assert places.settle(place, outcome) == outcome
 
