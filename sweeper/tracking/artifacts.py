@@ -85,8 +85,9 @@ class Artifacts:
         #: process has created have such a function.
         self._log_file: dict[str, Callable[..., object]] = {}
         self._has_failed = False
-        #: Folder of a page that is being logged. MLflow takes the name of the logged file.
-        self._rendered = store.paths.folder / "rendered"
+        #: Folder of a page that is being logged. MLflow takes the name of the logged file. The
+        #: folder is hidden, because `-o out/{study}/rendered/{run_id}.ipynb` is a user's folder.
+        self._rendered = store.paths.folder / ".rendered"
         self._remove_pages()
 
     def _remove_pages(self) -> None:

@@ -346,8 +346,12 @@ def test_a_page_that_a_killed_process_was_logging_is_removed_by_the_next_process
         killed.setattr(tempfile, "tempdir", str(tmp_path / "no such folder"))
         writer.files(record)
     (left,) = described.paths.folder.rglob("0000.html")
+    own = described.paths.folder / "rendered" / "0000.ipynb"
+    own.parent.mkdir()
+    own.write_text("an executed notebook of -o out/{study}/rendered/{run_id}.ipynb")
     writer_of(store, "killed")
     assert not left.exists()
+    assert own.exists()
 
 
 def hostile(rng: random.Random, outside: Path) -> object:
