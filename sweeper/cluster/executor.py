@@ -659,11 +659,15 @@ class Member:
         trial.is_sent = True
 
     def _follow(self, trial: _TrialThere) -> None:
-        """Fetch the new files of a trial, then wait for the next poll or an event."""
+        """Fetch the new files of a trial, then wait for the next poll or an event.
+
+        Raises:
+            StudyError: Another sweep has taken over the study.
+        """
+        self.patience.check()
         # Ignore errors, because the next poll fetches the files again, until the worker counts as
         # lost.
-        with suppress(LostError, RefusedError, OSError, StudyError):
-            self.patience.check()
+        with suppress(LostError, RefusedError, OSError):
             self._bring(trial)
         trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # Poll less often if many trials run.
         trial.wake.clear()

@@ -21,7 +21,7 @@ from sweeper.cluster import executor as executor_module
 from sweeper.cluster.dask_cluster import DaskCluster
 from sweeper.cluster.executor import DaskExecutor
 from sweeper.cluster.on_worker import TrialsOnWorker
-from sweeper.errors import BrokenError, KernelError, SettingsError, StoppedError
+from sweeper.errors import BrokenError, KernelError, SettingsError, StoppedError, StudyError
 from sweeper.execution.executor import Executor
 from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.settings import Settings
@@ -236,6 +236,23 @@ def test_workers_that_cannot_fetch_the_data_end_the_sweep_at_once(
     ):
         executor.run(source)
     assert time.monotonic() - began_s < 120
+
+
+def test_a_sweep_that_was_succeeded_waits_for_no_trial_on_a_worker(
+    tmp_path: Path, two_slots: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = DaskExecutor.open(acting_workload(tmp_path), Cluster(url=two_slots), 1)
+    source = ListedTrials(TestDaskExecutor().specs(tmp_path, "wait"))
+
+    def check_held() -> None:
+        if source.points[0]:
+            raise StudyError("taken over")
+
+    monkeypatch.setattr(source, "check_held", check_held)
+    began_s = time.monotonic()
+    executor.run(source)
+    assert (source.states, source.outcomes[0].message) == (["stopped"], "taken over")
+    assert time.monotonic() - began_s < 50, "the trial ran for a minute"
 
 
 def test_a_scheduler_that_is_lost_ends_the_sweep(tmp_path: Path) -> None:
