@@ -17,7 +17,8 @@ from ..notebooks.metadata import BLANK, read_metadata
 from ..notebooks.reading import code_cells
 from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
-from ..settings.patterns import LIMIT_S, TRIAL_LIMIT_S, compile_pattern, find_all
+from ..settings.patterns import LIMIT_S, TRIAL_LIMIT_S, compile_pattern
+from ..settings.printed_numbers import read_numbers
 from ..settings.sections import ScoreSource
 from ..study_folder.patience import is_of_the_machine
 from ..trials import (
@@ -118,7 +119,7 @@ def _had_scores(file: ExecutedNotebook, scraped: Scraped, settings: Settings) ->
 
 def _is_found(pattern: str, text: str) -> bool:
     try:
-        return next(find_all(compile_pattern(pattern), text), None) is not None
+        return next(read_numbers(compile_pattern(pattern), text), None) is not None
     except TimeoutError:
         return True
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import regex
 
-from .patterns import find_all, match_at
+from .patterns import compile_pattern, find_all, match_at
 
 #: Terminal codes for colours and cursor movement, and the backspaces of old progress bars.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x08")
@@ -31,13 +32,14 @@ _NUMBER = re.compile(
     rf"(?P<fraction>\.\d*)?|\.\d+)(?P<exponent>e[-+{_MINUS}]?\d+)?)",
     re.IGNORECASE,
 )
-#: Numbers without digits, and signs. A pattern that names one of them, as `loss=([\d.]+|nan)` and
-#: `loss=-([\d.]+)` do, is matched in the text as it is. Any other is matched in a text with digits
-#: in their places.
+#: Numbers without digits. A pattern that names one of them, as `loss=([\d.]+|nan)` does, is
+#: matched in the text as it is. Any other is matched in a text with digits in their places.
 _WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!-?\w)", re.IGNORECASE)
-_SIGN = re.compile(rf"(?<![\w)\]+{_MINUS}-])(?<!\+/)[-+{_MINUS}](?=\.?\d)")
-_NAMES_SIGN = re.compile(rf"\\\+|\[[^]]*\+|(?<!\w)-|-(?!\w)|{_MINUS}")
 _ESCAPE = re.compile(r"\\[A-Za-z]")
+#: Sign of the number behind it, and not a hyphen, a minus between two numbers, or `+/-`.
+_SIGN = rf"(?<![\w)\]%+{_MINUS}-])(?<!\+/)[-+{_MINUS}]"
+#: Text of a pattern before its first group: escapes, sets, other parentheses and characters.
+_BEFORE_GROUP = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\((?=\?(?!P<))|[^\\[(])*", re.DOTALL)
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
 #: number only if the pattern's group has matched all of it.
 _SPACED = re.compile(r"\s*\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
@@ -62,7 +64,7 @@ _CLOSED = re.compile(
 _INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
 _INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
 _GROUP = re.compile(r"\d{3}(?!\d)")
-_LONE_SIGN = re.compile(rf"(?:\A|[^\w)\]-])[-{_MINUS}]\Z")
+_LONE_SIGN = re.compile(rf"{_SIGN}(?<!\+)\Z")
 #: Text after digits that are part of a clock time, or of a number with a comma. Neither the time
 #: nor the number is read, unless the pattern itself matches this text.
 _CLOCK = re.compile(r":\d\d(?!\d)")
@@ -110,14 +112,24 @@ def read_numbers(pattern: regex.Pattern[str], text: str) -> Iterator[Reading]:
     digits = text
     if not _WORD.search(_ESCAPE.sub(" ", pattern.pattern)):
         digits = _WORD.sub(lambda word: "0.0".ljust(len(word[0]), "0"), text)
-    if not _NAMES_SIGN.search(pattern.pattern):
-        digits = _SIGN.sub("0", digits)
     end = 0
-    for match in find_all(pattern, digits):
+    for match in find_all(_with_sign(pattern), digits):
         reading = read_number(match, text)
         if reading is not None and match.start(1) >= end:  # Else it lies in the previous number.
             end = reading.end
             yield reading
+
+
+@cache
+def _with_sign(pattern: regex.Pattern[str]) -> regex.Pattern[str]:
+    """Let a pattern also match where a sign before its first group is in the way.
+
+    Where the pattern itself matches, the result matches the same text.
+    """
+    before = _BEFORE_GROUP.match(pattern.pattern)
+    at = before.end() if before else 0
+    sign = rf"(?:{_SIGN}(?=\.?\d))??"
+    return compile_pattern(f"{pattern.pattern[:at]}{sign}{pattern.pattern[at:]}")
 
 
 def read_number(match: regex.Match[str], printed: str) -> Reading | None:
@@ -227,16 +239,17 @@ def _value(found: re.Match[str]) -> float:
 
 
 def _has_lost_its_sign(match: regex.Match[str]) -> bool:
-    """Return whether the pattern has matched the minus sign before its group by accident.
+    """Return whether the minus sign before the group of a match belongs to its number.
 
     This is so if the pattern also matches without the sign. A pattern that requires the sign, such
     as `loss=-([0-9.]+)`, does not.
     """
     text, start = match.string, match.start(1)
     sign = start - 1
-    if sign < match.start() or not _LONE_SIGN.search(text[max(0, sign - 1) : start]):
+    if not _LONE_SIGN.search(text[max(0, sign - 2) : start]):
         return False
-    first = max(0, match.start() - _CONTEXT_CHARACTERS)
+    at = min(match.start(), sign)
+    first = max(0, at - _CONTEXT_CHARACTERS)
     without = text[first:sign] + text[start : match.end() + _CONTEXT_CHARACTERS]
-    again = match_at(match.re, without, match.start() - first)
+    again = match_at(match.re, without, at - first)
     return again is not None and again.start(1) == sign - first

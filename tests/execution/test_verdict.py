@@ -71,6 +71,23 @@ def test_two_values_of_a_score_disagree_only_if_the_notebook_has_completed(
     assert outcome.scores[name] == 0.5 and len(outcome.disagreements) == n_found
 
 
+@pytest.mark.parametrize(("printed", "is_before"), [("r=-0.5", False), ("n=3", True)])
+def test_only_a_score_from_before_the_failing_cell_lets_a_trial_skip_the_cell(
+    printed: str, is_before: bool
+) -> None:
+    (name,) = SETTINGS.objective
+    settings = SETTINGS.model_copy(update={"scores": {name: ScoreSource(pattern=r"r=([\d.]+)")}})
+    outputs = [
+        new_output("stream", text=printed),
+        new_output("error", ename="RuntimeError", evalue="lost"),
+    ]
+    cells = [new_code_cell("show()", outputs=outputs)]
+    file = ExecutedNotebook(new_notebook(cells=cells), trial_spec())
+    file.points.record(Point(step=0, metrics={name: -0.5}, source=PointSource.PRINTED))
+    outcome = judge(file, failed_with("RuntimeError: lost"), RunningTrial(), settings)
+    assert ("had a value before this cell" in outcome.message) is is_before
+
+
 @pytest.mark.parametrize("has_widgets", [False, True])
 def test_the_message_of_a_pattern_without_a_match_says_that_widgets_are_not_read(
     has_widgets: bool,
