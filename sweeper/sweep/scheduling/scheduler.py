@@ -233,7 +233,9 @@ class TrialScheduler:
             self._study.prepare(self._samplers)
             if self.is_closed():  # A proposal takes seconds, in which the sweep may be stopped.
                 break
-            record = self._study.ask(self._samplers, self._notebook_of, self._wait_for_end)
+            record = self._study.ask(self._samplers, self._notebook_of, self._wait_to_propose)
+            if record is None and self.is_closed():
+                break
             self._has_begun_all = record is None
             if record is not None:
                 return record
@@ -317,6 +319,15 @@ class TrialScheduler:
         """Wait until a trial ends or 0.5 s pass. Return whether more trials may start."""
         self._has_trial_ended.wait(_LOOK_S)
         self._has_trial_ended.clear()
+        return not self.is_closed()
+
+    def _wait_to_propose(self) -> bool:
+        """Wait until a trial ends, and make the proposal that has waited for this end.
+
+        Return whether more trials may start.
+        """
+        self._wait_for_end()
+        self._study.prepare(self._samplers)
         return not self.is_closed()
 
     def _on_point(self, record: TrialRecord, point: Point) -> None:

@@ -373,23 +373,33 @@ def test_a_stop_of_all_trials_reaches_every_slot_and_the_next_sweep_runs_them_fi
     assert [spec.params for spec in specs[:2]] == before
 
 
+@pytest.mark.parametrize("waits", [False, True])
 def test_no_trial_begins_if_the_sweep_is_stopped_while_its_params_are_proposed(
-    storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
+    storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    settings = small_settings("proposed", study={"trials": 3})
+    settings = small_settings(f"proposed{waits}", study={"trials": 3})
     study, stop_switch = Study.open(storage, settings), StopSwitch(Events())
+    if waits:
+        study.keep_order(1)
     scheduler = make_scheduler(study, settings, jobs=1, stop_switch=stop_switch)
-    assert scheduler.next_trial() is not None
+    begun = scheduler.next_trial()
+    assert begun is not None
 
     def suggest_slowly(*arguments: Any) -> Any:
         stop_switch.close("--timeout")
         return suggest(*arguments)
 
     monkeypatch.setattr("sweeper.study.proposals.suggest", suggest_slowly)
-    assert scheduler.next_trial() is None
+    with ThreadPoolExecutor(1) as slot:
+        asked = slot.submit(scheduler.next_trial)
+        if waits:
+            threading.Event().wait(0.1)
+            assert not asked.done()
+            scheduler.finish_trial(begun[0], scored(*begun))
+        assert asked.result(PATIENCE_S) is None
     scheduler.close()
     assert scheduler.stopped_by == "--timeout"
-    assert counts_of(study) == {TrialState.RUNNING: 1}
+    assert len(study.records()) == 1
 
 
 def test_a_slot_that_waits_continues_when_a_trial_ends_runs_again_or_is_stopped(
