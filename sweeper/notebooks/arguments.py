@@ -25,7 +25,7 @@ def arguments_of(
     name has an owner and a dot in front, such as `Adam.lr`. The owner is one of these:
 
     - the function that is called, or that has the default
-    - the variable, keyword or key that gets the dict, or the result of the call
+    - the variable or keyword that gets the dict, or the result of the call
     - the cell, such as `cell12`
 
     The name of a function alone means the first argument of its calls.
@@ -54,10 +54,8 @@ def arguments_of(
                 named = [(option.arg, option.value) for option in node.keywords if option.arg]
                 owners |= {value: name for name, value in named}
                 named += signatures.named(node)
-            case ast.Dict(keys=keys, values=values):
-                pairs = zip(keys, values, strict=True)
-                named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
-                owners |= {value: name for name, value in named if name.isidentifier()}
+            case ast.Dict():
+                named = [*_items(node)]
             case ast.arguments():
                 named = [*defaults(node)]
             case ast.ClassDef(name=owner):
@@ -88,6 +86,33 @@ def arguments_of(
                         is_option=is_option,
                     ),
                 )
+
+
+def in_keys_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
+    """Yield plain values in a dict or call that is an item of a dict, such as `optimizer.lr`.
+
+    The owner is the key of the dict or call.
+
+    Yields:
+        Each name with the place of its value in the notebook.
+    """
+    for outer in ast.walk(cell.tree):
+        for owner, part in _items(outer) if isinstance(outer, ast.Dict) else ():
+            named = [*_items(part)] if isinstance(part, ast.Dict) else []
+            if isinstance(part, ast.Call):
+                named = [(option.arg, option.value) for option in part.keywords if option.arg]
+            for name, value in named:
+                if owner.isidentifier() and is_plain(value):
+                    place = Assignment(
+                        cell=cell.number, line=value.lineno, value=value, is_plain=True
+                    )
+                    yield f"{owner}.{name}", place
+
+
+def _items(whole: ast.Dict) -> Iterator[tuple[str, ast.expr]]:
+    for key, value in zip(whole.keys, whole.values, strict=True):
+        if isinstance(key, ast.Constant):
+            yield str(key.value), value
 
 
 def option_default(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:

@@ -19,7 +19,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from ..errors import NotebookError
-from .arguments import arguments_of, given_options, option_name, parsed_into
+from .arguments import arguments_of, given_options, in_keys_of, option_name, parsed_into
 from .attributes import attribute_rival, attributes_of, locals_of, overwritten_items
 from .calls import Calls, Override
 from .cell_code import comments
@@ -66,7 +66,7 @@ class Assignments:
             self._arguments[name] = [argument for argument in found if not argument.block] or found
         given, left_out = {*self._arguments}, LeftOutArguments(self.cells, signatures)
         for cell in self.cells:
-            for name, argument in left_out.of(cell):
+            for name, argument in (*in_keys_of(cell), *left_out.of(cell)):
                 if name not in given:
                     self._arguments[name].append(argument)
         for name in [name for name, found in self._found.items() if len(found) > 1]:

@@ -76,6 +76,9 @@ def test_a_plain_value_is_replaced_in_its_statement(source: str, expected: str |
         ("n", "def f(n=1): g()\nf(n=2)", "def f(n=1): g()\nf(n=9)  # was 2"),
         ("kw.lr", "train(kw={'lr': 1})", "train(kw={'lr': 9})  # was 1"),
         ("b.n", "{'a': {'n': 1}, 'b': {'n': 2}}", "{'a': {'n': 1}, 'b': {'n': 9}}  # was 2"),
+        ("b.n", "b = RF(n=1)\nf({'b': {'n': 2}})", "b = RF(n=9)  # was 1\nf({'b': {'n': 2}})"),
+        ("RF.n", "f(RF(n=1), {'RF': {'n': 2}})", "f(RF(n=9), {'RF': {'n': 2}})  # was 1"),
+        ("b.n", "f({'a': RF(n=1), 'b': RF(n=2)})", "f({'a': RF(n=1), 'b': RF(n=9)})  # was 2"),
         ("Dropout", "%time f(nn.Dropout(0.5), Dropout(.5))", None),
         (
             "Dropout",
