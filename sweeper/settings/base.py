@@ -98,7 +98,7 @@ def check_param_name(name: str, *, where: str = "") -> None:
     """Check that a notebook can assign a param: one name, or two with a dot, as in `Adam.lr`."""
     owner, dot, own = name.rpartition(".")
     outer, _, inner = owner.rpartition(".")
-    if outer:
+    if outer and inner and own:
         raise problem(f"{where}{name}: a name has at most one dot; write {inner}.{own}")
     if owner:
         check_name(owner, where=where)

@@ -116,6 +116,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
     # fixed and start
     (BOTH + "fixed: {a.b.c: 1}", ["fixed.a.b.c", "write b.c"]),
+    (BOTH + "fixed: {a..c: 1}", ["fixed.a.", "not a Python identifier"]),
     (BOTH + "learn_from: earlier", ["learn_from", "a list"]),
     # inputs
     (BOTH + "inputs: {e: pretrain}", ["inputs.e", "the keys study, artifact, take", "'pretrain'"]),
