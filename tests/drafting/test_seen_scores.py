@@ -799,6 +799,20 @@ def test_each_trial_would_have_to_cross_validate_again_for_a_mean_that_a_cell_sh
     assert is_called == {shown: True, kept: False}
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for batch in np.split(X, n):",
+        "for k, batch in enumerate(np.split(X, n)):",
+        "for x, y in zip(np.split(X, n), np.split(X, n)):",
+        "for e in range(2):\n  for train, test in Folds().split(X): pass\n ",
+    ],
+)
+def test_the_score_of_batches_or_epochs_is_no_mean_over_folds(tmp_path: Path, loop: str) -> None:
+    code = f"X, n, acc = np.arange(4), 2, []\n{loop}\n  m = Model().fit()\n  acc.append(1 / 4)\nacc"
+    assert [score.text for score in seen(tmp_path, TRAINED, FOLDED, code)] == ["acc[-1]"]
+
+
 def test_a_mean_comes_before_the_last_item_of_a_list(tmp_path: Path) -> None:
     stats = "stats = {'rewards': [1.5, 9.5, 0.5], 'mean_reward': abs(3.75)}"
     found = seen(tmp_path, TRAINED, f"{stats}\nModel().fit()")

@@ -220,6 +220,8 @@ def test_nan_and_infinity_are_numbers_also_for_a_pattern_of_digits(
         (r"([\d.]+)", "0.5 -0.25 1e-3 --- 2026-11-26", [0.5, -0.25, 1e-3, 2026.0, 11.0, 26.0]),
         (r"([\d.]+)", "0.31+/-0.02", [0.31, 0.02]),
         (r"loss - ([\d.]+)", "loss - 0.5", [0.5]),
+        (r"- loss: ([\d.]+)", "1s - loss: 0.5 - loss: -0.5", [0.5, -0.5]),
+        (r"loss -> ([\d.]+)", "loss -> -0.5", [-0.5]),
         (r"loss ([\d.]+)", "loss - 0.5", []),
         (r"change \+([\d.]+)", "change +0.5 change -0.5", [0.5]),
         (r"change [+]([\d.]+)", "change +0.5 change -0.5", [0.5]),
