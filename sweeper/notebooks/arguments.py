@@ -56,6 +56,8 @@ def arguments_of(
                 named += signatures.named(node)
             case ast.Dict():
                 named = [*_items(node)]
+                if of := variables.get(node):
+                    variables |= {v: f"{of}.{k}" for k, v in named if isinstance(v, ast.Dict)}
             case ast.arguments():
                 named = [*defaults(node)]
             case ast.ClassDef(name=owner):
@@ -88,25 +90,19 @@ def arguments_of(
                 )
 
 
-def in_keys_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Yield plain values in a dict or call that is an item of a dict, such as `optimizer.lr`.
-
-    The owner is the key of the dict or call.
+def in_keys_of(cell: Cell) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the values in a dict or call that is an item of a dict, such as `optimizer.lr`.
 
     Yields:
-        Each name with the place of its value in the notebook.
+        Each value with its name. The owner is the key of the dict or call.
     """
     for outer in ast.walk(cell.tree):
         for owner, part in _items(outer) if isinstance(outer, ast.Dict) else ():
             named = [*_items(part)] if isinstance(part, ast.Dict) else []
             if isinstance(part, ast.Call):
                 named = [(option.arg, option.value) for option in part.keywords if option.arg]
-            for name, value in named:
-                if owner.isidentifier() and is_plain(value):
-                    place = Assignment(
-                        cell=cell.number, line=value.lineno, value=value, is_plain=True
-                    )
-                    yield f"{owner}.{name}", place
+            if owner.isidentifier():
+                yield from ((f"{owner}.{name}", value) for name, value in named)
 
 
 def _items(whole: ast.Dict) -> Iterator[tuple[str, ast.expr]]:

@@ -64,9 +64,13 @@ class Assignments:
                 self._arguments[name].append(argument)
         for name, found in self._arguments.items():
             self._arguments[name] = [argument for argument in found if not argument.block] or found
+        known = {place.value: place for found in self._arguments.values() for place in found}
         given, left_out = {*self._arguments}, LeftOutArguments(self.cells, signatures)
         for cell in self.cells:
-            for name, argument in (*in_keys_of(cell), *left_out.of(cell)):
+            for name, value in in_keys_of(cell):
+                if name not in given and value in known:
+                    self._arguments[name].append(known[value])
+            for name, argument in left_out.of(cell):
                 if name not in given:
                     self._arguments[name].append(argument)
         for name in [name for name, found in self._found.items() if len(found) > 1]:
@@ -345,7 +349,11 @@ class Assignments:
         if place.item is None:
             return ""
         given = self._given.get(place.item[1], "") if place.is_option else ""
-        return given or self._overwritten.get(place.item, "")
+        owner, key = place.item
+        while owner and not given:
+            given = self._overwritten.get((owner, key), "")
+            owner, _, key = owner.rpartition(".")
+        return given
 
     def _why_overridden(self, name: str, default: Assignment) -> str | None:
         if rival := self._other_value(default):

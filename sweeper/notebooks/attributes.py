@@ -195,12 +195,12 @@ def _updated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> Iterator[tuple[str
         dicts: Dicts that are assigned to variables, by the variable.
 
     Yields:
-        The variable of the dict, and the key.
+        The variable of the dict, such as `cfg`, or `cfg.optimizer` for an inner dict, and the key.
     """
     options: list[ast.keyword] = []
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="update")):
-            given, options = node.args, node.keywords
+        case ast.Call(func=ast.Attribute(value=whole, attr="update")):
+            owner, given, options = _path(whole), node.args, node.keywords
         case ast.AugAssign(target=ast.Name(id=owner), op=ast.BitOr(), value=whole):
             given = [whole]
         case ast.Assign(
@@ -213,9 +213,20 @@ def _updated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> Iterator[tuple[str
     found = [(option.arg, option.value) for option in options if option.arg]
     for part in given:
         found += _items(dicts.get(part.id, part) if isinstance(part, ast.Name) else part)
+    owners = None if "." in owner else {owner}
     for key, value in found:
-        if not _reads_attribute(value, {owner}, key):
+        if owner and not _reads_attribute(value, owners, key):
             yield owner, key
+
+
+def _path(whole: ast.expr) -> str:
+    """Return a variable, or an inner dict in the form `cfg.optimizer`. Empty for other code."""
+    match whole:
+        case ast.Name(id=name):
+            return name
+        case ast.Subscript(value=outer, slice=ast.Constant(value=str(key))) if path := _path(outer):
+            return f"{path}.{key}"
+    return ""
 
 
 def _items(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -319,13 +330,14 @@ def overwritten_items(cells: Sequence[Cell]) -> dict[tuple[str, str], str]:
             for node in ast.walk(statement):
                 match node:
                     case (
-                        ast.Attribute(value=ast.Name(id=owner), attr=key, ctx=ast.Store())
+                        ast.Attribute(value=whole, attr=key, ctx=ast.Store())
                         | ast.Subscript(
-                            value=ast.Name(id=owner),
-                            slice=ast.Constant(value=str(key)),
-                            ctx=ast.Store(),
+                            value=whole, slice=ast.Constant(value=str(key)), ctx=ast.Store()
                         )
-                    ) if node not in _scheduled(statement, {owner}, key):
+                    ) if owner := _path(whole):
+                        owners = {owner} if isinstance(whole, ast.Name) else None
+                        if node in _scheduled(statement, owners, key):
+                            continue
                         found.setdefault((owner, key), place(node.lineno))
                 for item in _updated(node, dicts):
                     found.setdefault(item, place(getattr(node, "lineno", 1)))

@@ -50,6 +50,7 @@ class Assignment:
         is_attribute: Whether an attribute gets the value, as in `CFG.lr = 0.1`.
         parameter: Parameter whose default the value is, if calls may pass another value.
         item: Variable and key of the dict item that gets the value, as in `cfg = {"lr": 0.1}`.
+            The variable of an inner dict is `cfg.optimizer`.
         is_option: Whether the value is the default of a command line option.
     """
 

@@ -381,6 +381,16 @@ def test_an_item_that_an_update_overwrites_is_swept_in_the_update(item: str, upd
     assert "# was 3" in with_values(cells, {"lr": 9}, repr)[1]
 
 
+@pytest.mark.parametrize("other", ["A['b']['lr'] = f()", "A['b'] = f()", "A['b'].update(lr=f())"])
+def test_an_item_of_an_inner_dict_that_other_code_overwrites_is_refused(other: str) -> None:
+    cells = ["A = {'b': {'lr': 0.1}, 'c': {'n': 1}}", other, "f(A)"]
+    for name in ("lr", "b.lr", "cell1.lr"):
+        assert "gets another value in code cell 2, line 1" in str(Assignments(cells).why_not(name))
+    assert Assignments(cells).why_not("c.n") is None
+    halved = [cells[0], "A['b']['lr'] = A['b']['lr'] / 2", cells[2]]
+    assert Assignments(halved).why_not("b.lr") is None
+
+
 @pytest.mark.parametrize("update", ["A.update(lr=A['lr'] / 2)", "A.update(k=3)", "B.update(lr=3)"])
 def test_an_update_that_keeps_or_schedules_an_item_does_not_count(update: str) -> None:
     assert Assignments(["A = {'lr': 0.1}", update]).why_not("A.lr") is None
