@@ -372,6 +372,7 @@ class Sweep:
             limited = stopped_after(spending.left_s, stop)
             with limited, chores.watched(scheduler.ending):
                 findings = plan.executor.run(scheduler)
+            study.check_held()  # Else MLflow would get an old state of the runs.
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
                     # MLflow gets the last trials in the meantime.

@@ -22,6 +22,7 @@ from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.study.storage import MirroredStorage
 from sweeper.study.study import Study
 from sweeper.sweep import opening
+from sweeper.sweep.scheduling.trial_log import TrialLog
 from sweeper.testing import write_notebook
 from sweeper.tracking import writer
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
@@ -300,8 +301,11 @@ def test_a_sweep_stops_if_another_machine_has_taken_over_its_remote_copy(
 
 
 def test_a_sweep_that_was_succeeded_while_it_stood_still_ends_and_changes_the_study_no_more(
-    make_sweep: Make, tmp_path: Path
+    make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    logged = Mock()
+    for call in ("ended", "finish"):
+        monkeypatch.setattr(TrialLog, call, logged)
     folder = tmp_path / "out" / "inline"
     seen: list[str] = []
 
@@ -318,6 +322,7 @@ def test_a_sweep_that_was_succeeded_while_it_stood_still_ends_and_changes_the_st
     (trial,) = find_study(str(folder), storage=None).study.records()
     assert (trial.state, trial.scores) == (TrialState.RUNNING, {})
     assert [(folder / "study.json").read_text()] == seen
+    logged.assert_not_called()
 
 
 def test_a_fixed_order_keeps_the_number_of_slots_of_the_first_sweep(

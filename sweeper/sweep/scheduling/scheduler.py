@@ -10,11 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...errors import NotebookError, StorageAwayError, first_line
+from ...errors import NotebookError, StorageAwayError, StudyError, first_line
 from ...machine.capacity import memory_of
 from ...notebook_api.messages import Point, StopReason
 from ...notebooks.executed import mark_ended
@@ -409,7 +410,9 @@ class TrialScheduler:
             self.kernels.append(outcome.kernel)
         if outcome.disagreements:
             self.disagreements[record.run_id] = outcome.disagreements
-        self._log.ended(record, outcome)
+        with suppress(StudyError):  # The sweep that has taken over the study writes its runs now.
+            self.check_held()
+            self._log.ended(record, outcome)
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def snapshot(self, doing: Sequence[Chore] = ()) -> Snapshot:
