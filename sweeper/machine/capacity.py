@@ -87,13 +87,21 @@ def memory_of(pid: int) -> int | None:
     A memory page that several processes share is divided among them (Linux calls this PSS). So the
     sum over forked kernels is the memory that they really use.
     """
+    n_bytes = own_memory_of(pid)
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    return None if n_bytes is None else n_bytes + sum(memory_of(int(it)) or 0 for it in children)
+
+
+def own_memory_of(pid: int) -> int | None:
+    """Return the memory of a process without its children in bytes, or None if it is not known."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        kibibytes = next(int(line.split()[1]) for line in text.splitlines() if line[:4] == "Pss:")
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return 1024 * next(int(row.split()[1]) for row in text.splitlines() if row[:4] == "Pss:")
     except (OSError, StopIteration, ValueError):
         return None
-    return 1024 * kibibytes + sum(memory_of(int(child)) or 0 for child in children)
 
 
 def available_bytes(root: Path = _ROOT) -> int | None:
@@ -101,15 +109,30 @@ def available_bytes(root: Path = _ROOT) -> int | None:
 
     The memory limit of a container is respected.
     """
+    return min((n_bytes for n_bytes, _ in _free_memory(root)), default=None)
+
+
+def shares_memory_with(pid: int, root: Path = _ROOT) -> bool:
+    """Return whether a process uses memory of which `available_bytes` tells what is left.
+
+    If the limit of a container leaves the least, a process outside of it does not.
+    """
+    found = min(_free_memory(root), key=lambda free: free[0], default=None)
+    group = None if found is None else found[1]
+    return group is None or group in _control_groups(root, "memory", pid)
+
+
+def _free_memory(root: Path) -> Iterator[tuple[int, Path | None]]:
+    """Yield the free bytes of the machine, and those below each limit with its control group."""
     free = _number(root / "proc" / "meminfo", "MemAvailable:")
-    found = [] if free is None else [1024 * free]
+    if free is not None:
+        yield 1024 * free, None
     for folder in _control_groups(root, "memory"):
         for limit_name, used_name, keys in _GROUP_FILES:
             limit, used = _read(folder / limit_name), _read(folder / used_name)
             if limit.isdecimal() and int(limit) < _NO_LIMIT_BYTES and used:
                 cache = sum(_number(folder / "memory.stat", key) or 0 for key in keys)
-                found.append(max(0, int(limit) - int(used) + cache))
-    return min(found, default=None)
+                yield max(0, int(limit) - int(used) + cache), folder
 
 
 def raise_descriptor_limit() -> None:
@@ -194,14 +217,15 @@ def _number(file: Path, key: str) -> int | None:
     return next((int(words[1]) for words in lines if words[:1] == [key]), None)
 
 
-def _control_groups(root: Path, wanted: str) -> Iterator[Path]:
-    """Yield the folders of this process's control groups, the innermost first.
+def _control_groups(root: Path, wanted: str, pid: int | None = None) -> Iterator[Path]:
+    """Yield the folders of a process's control groups, the innermost first.
 
     Args:
         root: Root of the file system.
         wanted: What the groups control, such as `memory`. Version 2 controls everything in one.
+        pid: The process. None for this one.
     """
-    for line in _read(root / "proc" / "self" / "cgroup").splitlines():
+    for line in _read(root / "proc" / str(pid or "self") / "cgroup").splitlines():
         _, controller, path = line.split(":", 2)
         if controller in ("", wanted):  # Version 2 of control groups names no controllers.
             mount = root / "sys" / "fs" / "cgroup" / controller

@@ -32,7 +32,15 @@ from ..trials import (
     TrialSpec,
     TrialState,
 )
-from .capacity import available_bytes, has_descriptors, has_tasks, memory_of, oom_kills
+from .capacity import (
+    available_bytes,
+    has_descriptors,
+    has_tasks,
+    memory_of,
+    oom_kills,
+    own_memory_of,
+    shares_memory_with,
+)
 from .claims import Claim, Claims
 from .faults import Fault
 from .gpus import chosen_gpus, usable_bytes
@@ -688,7 +696,8 @@ class Places:
         """Return whether kernels of this user's other sweeps use much of this machine's memory."""
         marks = marked_processes("").items()
         others = [pid for pid, mark in marks if not mark.startswith(self._token)]
-        used_bytes = sum(memory_of(pid) or 0 for pid in others)
+        sharing = [pid for pid in others if shares_memory_with(pid, self._root)]
+        used_bytes = sum(own_memory_of(pid) or 0 for pid in sharing)  # Children have marks, too.
         free_bytes = available_bytes(self._root)
         if free_bytes is None:
             return False

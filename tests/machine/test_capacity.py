@@ -20,6 +20,7 @@ from sweeper.machine.capacity import (
     oom_kills,
     raise_descriptor_limit,
     read_jobs,
+    shares_memory_with,
     usable_cores,
 )
 
@@ -93,6 +94,24 @@ def test_free_memory_is_the_smallest_of_all_control_groups(
     count, why = read_jobs("auto", 1, root)
     assert count == min(gib // 2, usable_cores())
     assert why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory allow {gib // 2}")
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "other", "is_shared"),
+    [
+        ("0::/job/task", NESTED, "0::/job/another", True),
+        ("0::/job/task", NESTED, "0::/job_2", False),
+        ("4:memory:/job\n0::/", VERSION_1, "4:memory:/\n0::/", False),
+        ("0::/user/one", {}, "0::/user/two", True),  # The machine has the only limit.
+    ],
+)
+def test_a_process_shares_the_memory_of_a_limit_only_if_it_is_below_the_limit(
+    tmp_path: Path, groups: str, limits: dict[str, str], other: str, is_shared: bool
+) -> None:
+    root = machine(tmp_path, groups, **limits)
+    (root / "proc" / "7").mkdir()
+    (root / "proc" / "7" / "cgroup").write_text(f"{other}\n")
+    assert shares_memory_with(7, root) is is_shared
 
 
 def test_the_number_of_slots_depends_only_on_cores_if_the_free_memory_is_unknown(
