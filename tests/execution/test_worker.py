@@ -436,7 +436,7 @@ def test_a_kernel_that_sigkill_does_not_end_is_given_up_together_with_its_gpu(
 ) -> None:
     hasten_ends(monkeypatch)
     bench.places = one_gpu(bench.folder)
-    limits = {"trial": "1s", "grace": "2s"}
+    limits = {"trial": "4s", "grace": "2s"}  # after the kernel has begun to read the disk
     with hanging_disk(bench.folder / "disk") as disk:
         outcome, _ = bench.run(f"open('{disk}/data')", limits=limits)
         assert outcome.reason is Reason.TIME_LIMIT
