@@ -159,9 +159,10 @@ class StudySoFar:
         combinations = settings.search_space.count() if is_exhausted else None
         left = left_to_begin(self.records, trials=planned, combinations=combinations)
         fits = repeat is None or left >= repeat.runs
-        begun = sum(r.by_hand for r in self.records if r.is_final or not r.state.has_ended)
+        records = self.records
+        begun = sum(one.by_hand for one in records if one.is_final or not one.state.has_ended)
         queued = max(0, self.by_hand - begun)
-        return queued + (left if fits or not all(r.is_final for r in self.records) else 0)
+        return queued + (left if fits or not all(one.is_final for one in records) else 0)
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
         """Return a trial's score with the sign that makes greater values better."""

@@ -298,8 +298,6 @@ class _Proposal:
         Raises:
             NotebookError: No param leads to any of the listed scores.
         """
-        if not any(self._leads_to(score) for score in self._listed):
-            self._show()
         is_possible = self._show_or_say_why_not()
         while True:
             keys = "a number takes another score, q leaves"
@@ -406,11 +404,17 @@ class _Proposal:
         return True
 
     def _show_or_say_why_not(self) -> bool:
-        """Return whether the chosen score can be swept."""
+        """Return whether the chosen score can be swept.
+
+        Raises:
+            NotebookError: No param leads to any of the listed scores.
+        """
         try:
             self._show()
-        except NotebookError as error:  # The user may choose another score.
-            self._console.line(str(error))
+        except NotebookError as error:
+            if not any(self._leads_to(score) for score in self._listed):
+                raise
+            self._console.line(str(error))  # The user may choose another score.
             return False
         return True
 

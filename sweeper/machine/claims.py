@@ -85,9 +85,8 @@ class Claims:
                 Path(alive.lock_file).unlink(missing_ok=True)
                 alive.release()
                 continue
-            with suppress(
-                OSError, LookupError, ValueError, TypeError
-            ):  # The file was removed meanwhile.
+            # The file may have been removed meanwhile.
+            with suppress(OSError, LookupError, ValueError, TypeError):
                 stated = json.loads(path.read_text())
                 found += [
                     Claim(claim_bytes=claim_bytes, used_bytes=used_bytes, pid=stated["pid"])

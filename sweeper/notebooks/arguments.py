@@ -57,7 +57,8 @@ def arguments_of(
             case ast.Dict():
                 named = [*_items(node)]
                 if of := variables.get(node):
-                    variables |= {v: f"{of}.{k}" for k, v in named if isinstance(v, ast.Dict)}
+                    inner = [(key, part) for key, part in named if isinstance(part, ast.Dict)]
+                    variables |= {part: f"{of}.{key}" for key, part in inner}
             case ast.arguments():
                 named = [*defaults(node)]
             case ast.ClassDef(name=owner):
