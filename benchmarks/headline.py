@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -112,15 +113,26 @@ class Run:
         scores: of the trials that completed, with the seconds at which they ended.
         ends_s: when trials ended, however they did, in seconds.
         wall_s: until everything was recorded.
+        trials_s: how long trials ran, in all, by the state in which the sweep left them.
     """
 
     scores: list[tuple[float, float]]
     ends_s: list[float]
     wall_s: float
+    trials_s: dict[str, float]
 
     def best_at(self, seconds: float) -> float:
         """The best score up to a time; 0 before the first."""
         return max((score for ended_s, score in self.scores if ended_s <= seconds), default=0.0)
+
+    def share_of(self, state: str) -> float:
+        """The share of the slots' time in which trials ran that ended in a state."""
+        return self.trials_s.get(state, 0.0) / (JOBS * self.wall_s)
+
+    @property
+    def idle(self) -> float:
+        """The share of the slots' time in which no trial ran."""
+        return 1 - sum(self.trials_s.values()) / (JOBS * self.wall_s)
 
     def reached(self, score: float) -> float | None:
         """The seconds until a score this good; None where there was none."""
@@ -156,8 +168,10 @@ def loop(
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment = client.create_experiment("loop", str(folder / "artifacts"))
     scores: list[tuple[float, float]] = []
+    took_s: list[float] = []
 
     def objective(trial: optuna.Trial) -> float:
+        began_s = time.time()
         params = research.suggest(trial)
         output = folder / f"{trial.number:04}.ipynb"
         score = run_notebook(research, output, {**params, **fixed, "seed": trial.number})
@@ -168,6 +182,7 @@ def loop(
         client.log_artifact(run.info.run_id, str(output))
         client.set_terminated(run.info.run_id)
         scores.append((time.time(), score))
+        took_s.append(time.time() - began_s)
         return score
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
@@ -175,7 +190,7 @@ def loop(
         study.enqueue_trial(dict(params))
     study.optimize(objective, n_trials=trials, n_jobs=JOBS)
     ends = [ended for ended, _ in scores]
-    return {"scores": scores, "ends": ends}
+    return {"scores": scores, "ends": ends, "trials_s": {"completed": sum(took_s)}}
 
 
 def engine(
@@ -215,7 +230,10 @@ def engine(
     ]
     ended = [record for record in result.records if record.is_final]
     ends = [record.started_at_s + record.duration_s for record in ended]
-    return {"scores": scores, "ends": ends}
+    trials_s: Counter[str] = Counter()
+    for record in result.records:
+        trials_s[str(record.state)] += record.duration_s
+    return {"scores": scores, "ends": ends, "trials_s": trials_s}
 
 
 def run(
@@ -293,6 +311,11 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
             (f"{name}: trials in that time", [len(one.ends_s) for one in found], ".0f"),
             (f"{name}: best score", [one.best_at(one.wall_s) for one in found], ".4f"),
         ]
+        states = sorted({state for one in found for state in one.trials_s})
+        for state in states:
+            shares_of_state = [one.share_of(state) for one in found]
+            rows.append((f"{name}: slots' time in {state} trials", shares_of_state, ".2f"))
+        rows.append((f"{name}: slots' time without a trial", [one.idle for one in found], ".2f"))
         if name == LOOP:
             continue
         pairs = list(zip(loops, found, strict=True))
