@@ -32,7 +32,7 @@ from ..machine.capacity import available_bytes, memory_of, usable_cores
 from ..notebooks.compare import Execution, compare
 from ..notebooks.reading import read_notebook
 from ..notebooks.research import ResearchNotebook
-from ..notebooks.seeds import own_seeds, replaceable, seeds_in_words
+from ..notebooks.seeds import NO_SEED, is_unseeded, own_seeds, replaceable, seeds_in_words
 from ..settings import Settings
 from ..settings.units import duration, size
 from ..sweep.inputs.resolving import with_inputs
@@ -218,6 +218,8 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         return Finding(name="seed", holds=False, text=text, remedy=remedy)
     if own := replaceable(own_seeds(notebook.assignments.cells), notebook.node):
         return Finding(name="seed", holds=True, text=seeds_in_words(own))
+    if notebook.language == "python" and is_unseeded(notebook.flows):
+        return Finding(name="seed", holds=True, text=NO_SEED)
     return Finding(
         name="seed",
         holds=None if settings.confirm is None else False,

@@ -341,11 +341,13 @@ def _workloads(
         )
     kernel = _kernel_for(existing, cwd, here=here)
     confirms = existing.study.facts.confirms is not None
-    groups: dict[tuple[object, ...], list[ReplayTarget]] = {}
+    groups: dict[tuple[Any, Any, Any, int | None], list[ReplayTarget]] = {}
     for target in targets:
         trial = target.metadata
-        groups.setdefault((trial.code, trial.snapshot, trial.data), []).append(target)
-    for index, alike in enumerate(groups.values()):
+        random_seed = None if trial.random_seed == trial.seed else trial.random_seed
+        key = trial.code, trial.snapshot, trial.data, random_seed
+        groups.setdefault(key, []).append(target)
+    for index, ((*_, random_seed), alike) in enumerate(groups.items()):
         metadata = alike[0].metadata
         paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
         paths.folder.mkdir(parents=True)
@@ -361,6 +363,7 @@ def _workloads(
             snapshot=snapshot,
             code_folder=cwd.resolve(),  # The project may have been moved since it was swept.
             data=_data(settings, cwd, metadata),
+            random_seed=random_seed,
             replaces_seeds=confirms or (repeat is not None and not repeat.by_fold),
         )
         yield workload, alike

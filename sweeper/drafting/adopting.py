@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ..execution.kernel_inputs import originals_of
+from ..execution.kernel_inputs import originals_of, random_seed_of
 from ..execution.verdict import judge
 from ..execution.workload import Workload
 from ..kernels import Finished, KernelResult
@@ -78,6 +78,7 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
         # The study does not keep the snapshot of the run. It has other settings and the same code.
         snapshot=workload.snapshot_name,
         environment=metadata.environment,
+        random_seed=metadata.random_seed,
         kernel=metadata.kernel,
         kernel_reason=metadata.kernel_reason,
         originals=originals_of(workload, spec),
@@ -134,6 +135,7 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
         and has_same_code(metadata, fingerprint)
         and (metadata.attempt == 1 or not any(source.pattern for source in sources))
         and (metadata.study, metadata.seed) == (spec.study, spec.seed)
+        and metadata.random_seed == random_seed_of(workload, spec)
         and not spec.inputs
         and fixed.items() <= values.items()
         and all(

@@ -44,6 +44,7 @@ from .kernel_inputs import (
     new_file,
     observed_env,
     own_params,
+    random_seed_of,
     trial_env,
     variables_of,
 )
@@ -310,6 +311,7 @@ class Attempt:
             on_kernel_ready=site.kernel_patience.note_success,
             env={**trial_env(spec), **observed, **watching, **self._place.env},
             own_params=own_params(site.workload, spec),
+            random_seed=random_seed_of(site.workload, spec),
             origin=kernel,
             prepares_next=kernel is None and self.running.trials_left > 0,
             score_sources=settings.scores,

@@ -42,10 +42,16 @@ def new_file(
         snapshot=workload.snapshot_name,
         environment=site.environment,
         data=None if workload.data is None else workload.data.use,
+        random_seed=random_seed_of(workload, spec),
         host=workload.host,
         observed=workload.observed or {},
     )
     return file
+
+
+def random_seed_of(workload: Workload, spec: TrialSpec) -> int:
+    """Return the seed with which the random generators of a trial's kernel begin."""
+    return spec.seed if workload.random_seed is None else workload.random_seed
 
 
 def originals_of(workload: Workload, spec: TrialSpec) -> Params:

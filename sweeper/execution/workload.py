@@ -40,6 +40,8 @@ class Workload:
             None if these calls go where the notebook says.
         observed: What an observed run depends on. Its kernel records the numbers that the notebook
             computes. None for the trials of a study.
+        random_seed: Seed with which the random generators of all trials begin. None if those of
+            each trial begin with its own seed.
         replaces_seeds: Whether a trial's seed replaces the seeds that the notebook sets in
             libraries, as in repeats on several seeds.
     """
@@ -55,6 +57,7 @@ class Workload:
     data: Dataset | None = None
     tracking: str | None = None
     observed: Mapping[str, Any] | None = None
+    random_seed: int | None = None
     replaces_seeds: bool = False
 
     @property

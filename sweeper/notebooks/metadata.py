@@ -171,6 +171,8 @@ class TrialMetadata(TrialEnd):
         fixed: Params that are the same in all trials.
         originals: Plain values that the research notebook itself gives to params, by param.
         seed: Seed of the trial.
+        random_seed: Seed with which the random generators of the trial's kernel began. None if they
+            began without a seed.
         attempt: Number of the attempt, from 1.
         code: Version of the study's fingerprint.
         scores: Final value of each score.
@@ -227,6 +229,7 @@ class TrialMetadata(TrialEnd):
     logged: _AllSeries
     finals: _Finals
     variables: _Finals
+    random_seed: int | None = None
     originals: Mapping[str, Value] = field(default_factory=dict)
     given_by: Annotated[Mapping[str, _Rank], _LENIENT] = field(default_factory=dict)
     started_at: _Moment = None

@@ -45,6 +45,13 @@ _OF_DATA = (
 _ORDERS_DATA = ("*split*", "*Split*", "torch.randperm", "*.permutation", "*.shuffle")
 
 
+#: What the kernel does for a notebook that seeds nothing.
+NO_SEED = (
+    "its training sets no seed: all trials of a search draw the same random numbers, those of "
+    "`confirm` and `repeat` draw others"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSeed:
     """An argument with which a notebook seeds a library.
@@ -106,6 +113,11 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
         f"its own seed is {numbers} ({found[0]}{more}): the search keeps it, "
         "`confirm` and `repeat` replace it"
     )
+
+
+def is_unseeded(flows: Flows) -> bool:
+    """Return whether a notebook seeds nothing."""
+    return not any(True for call in flows.calls for _ in _seeding(call))
 
 
 def replace_seeds(node: NotebookNode, seed: int) -> None:

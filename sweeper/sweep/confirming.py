@@ -131,7 +131,9 @@ def following_plan(
     url = search.storage_url
     if url.file == search.paths.storage:
         url = Address.of_file(paths.storage)
-    workload = replace(search.workload, settings=settings, paths=paths, replaces_seeds=True)
+    workload = replace(
+        search.workload, settings=settings, paths=paths, random_seed=None, replaces_seeds=True
+    )
     return replace(
         search,
         workload=workload,

@@ -35,6 +35,7 @@ from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
 from ..search.pruners import make_pruner
 from ..search.samplers import SamplerFactory
+from ..search.seeds import trial_seed
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study.located import LocatedStudy
@@ -176,6 +177,7 @@ class Sweep:
         tracking = Address.of_tracking(uri or Address.of_file(paths.tracking))
         code = local_code(research.code, folder)
         data = None if settings.data is None else Dataset(settings.data, folder=folder)
+        replaces_seeds = settings.repeat is not None and not settings.repeat.by_fold
         workload = Workload(
             notebook=research,
             settings=settings,
@@ -185,7 +187,8 @@ class Sweep:
             snapshot=snapshot_of(research, settings, code),
             data=data,
             tracking=tracking.full,
-            replaces_seeds=settings.repeat is not None and not settings.repeat.by_fold,
+            random_seed=None if replaces_seeds else trial_seed(settings.study.seed, 0),
+            replaces_seeds=replaces_seeds,
         )
         if research.language == "python":
             check_shared_cells(research, workload.own_names)

@@ -55,6 +55,7 @@ def scores_of_the_first_trial(folder: Path, **settings: Any) -> dict[str, float]
     logged = PointSource.OBSERVED
     observed.points.record(Point(step=0, metrics={"logged": 3.0}, source=logged, library="l"))
     observed.note(
+        random_seed=0,
         observed=made_of(fingerprint_of(notebook, swept, kernel_name="python3")),
         numbers={
             name: NotedNumber(cell=2, values=[value.hex()])

@@ -74,6 +74,22 @@ val = x + luck
 """
 
 
+def test_a_notebook_without_a_seed_draws_other_numbers_only_in_runs_on_other_seeds() -> None:
+    study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
+    cell = "import random, numpy as np\nval = x + random.random() + np.random.rand()"
+    words = [*project(cell, settings=study, parameters="x = 0.5"), "-o", "free/{run_id}.ipynb"]
+    assert call(*words, "--confirm", "1", "--seeds", "2").returncode == 0
+    searched, confirmed = (
+        json.loads(call("status", f"free/{name}", "--json").stdout)["trials"]
+        for name in ("own", "own-confirm")
+    )
+    luck = [trial["scores"]["val"] - trial["params"]["x"] for trial in (*searched, *confirmed)]
+    assert len({round(value, 9) for value in luck}) == 3, "one in the search, two on fresh seeds"
+    for trial in (searched[1], confirmed[1]):
+        replayed = call("replay", trial["notebook"])
+        assert (replayed.returncode, "equal, bit for bit" in replayed.stdout) == (0, True)
+
+
 def test_runs_on_other_seeds_replace_the_notebooks_seeds_except_for_data_splits() -> None:
     study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
     words = project(SEEDED, settings=study, parameters="x = 0.5")

@@ -77,13 +77,38 @@ def test_no_more_kernels_are_forked_if_state_leaks_from_one_fork_to_the_next(
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_no_two_trials_share_a_random_stream(tmp_path: Path) -> None:
+def test_trials_of_a_notebook_without_a_seed_draw_the_same_numbers(tmp_path: Path) -> None:
+    result = sweep(
+        tmp_path,
+        "import random\nimport numpy as np",
+        PAUSE,
+        "import sweeper\nsweeper.score(val=random.random(), numpy=np.random.rand())",
+        jobs=2,
+        enough=forked(2),
+    )
+    kernels = {metadata(record).kernel for record in result.records}
+    proofs = {metadata(r).proof for r in result.records if metadata(r).kernel == "warm"}
+    assert (kernels, proofs) == ({"cold", "warm"}, {"equal"})
+    assert len({repr(record.scores) for record in result.records}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("started_kernels_here")
+def test_torch_begins_with_the_same_seed_in_started_and_forked_kernels(tmp_path: Path) -> None:
+    cells = ("import torch", PAUSE, "val = torch.rand(1, dtype=float).item()")
+    result = sweep(tmp_path, *cells, jobs=1, enough=forked(1))
+    assert {metadata(record).kernel for record in result.records} == {"cold", "warm"}
+    assert len({record.scores["val"] for record in result.records}) == 1
+
+
+@pytest.mark.usefixtures("started_kernels_here")
+def test_no_two_trials_share_what_the_system_draws(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         "import random, uuid\nimport numpy as np",
         PAUSE,
-        "import sweeper\nsweeper.score(val=random.random(), numpy=np.random.rand(), "
-        "uuid=uuid.uuid4().int % 2**50)",
+        "import sweeper\nsweeper.score(val=random.SystemRandom().random(), "
+        "numpy=np.random.default_rng().random(), uuid=uuid.uuid4().int % 2**50)",
         jobs=2,
         enough=forked(2),
     )

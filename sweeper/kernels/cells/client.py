@@ -32,7 +32,7 @@ from ...notebooks.scores import PrintedScores, displayed_point
 from ..forking.origins import RanCell, SharedRun
 from ..forking.zygote.messages import RECORDED
 from ..process.kernel import Kernel
-from .expressions import Answer, Question, prepare_forked, prepare_started
+from .expressions import Answer, Question, TrialArguments, prepare_forked, prepare_started
 from .outputs import joined, moved, notice, redrawn, shorten_error, size
 from .report_socket import ReportSocket
 from .request import (
@@ -165,11 +165,15 @@ class SweepClient(PapermillNotebookClient):
             REPORTS_VARIABLE: str(self.kernel.reports_socket),
             KERNEL_VARIABLE: str(self.kernel.pid),
         }
-        fraction = self.request.gpu_fraction
+        trial = TrialArguments(
+            environment=environment,
+            gpu_fraction=self.request.gpu_fraction,
+            random_seed=self.request.random_seed,
+        )
         if self.kernel.origin.is_forked:
-            code = prepare_forked(environment, fraction)
+            code = prepare_forked(trial)
         else:
-            code = prepare_started(environment, fraction, self.kernel.setup.frozen)
+            code = prepare_started(trial, self.kernel.setup.frozen)
         self._run_silently(code)
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:

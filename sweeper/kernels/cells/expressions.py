@@ -20,24 +20,36 @@ _FINDERS = Path(finders.__file__).read_text(encoding="utf-8")
 _IN_KERNEL = Path(in_kernel.__file__).read_text(encoding="utf-8")
 
 
-def prepare_started(
-    environment: Mapping[str, str], gpu_fraction: float | None, frozen: Mapping[str, str]
-) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialArguments:
+    """What a kernel gets before the first cell of a trial.
+
+    Attributes:
+        environment: Environment variables of the trial.
+        gpu_fraction: Fraction of a GPU's memory that torch may use. None for no limit.
+        random_seed: Seed with which the random generators begin.
+    """
+
+    environment: Mapping[str, str]
+    gpu_fraction: float | None
+    random_seed: int
+
+
+def prepare_started(trial: TrialArguments, frozen: Mapping[str, str]) -> str:
     """Return code that prepares a started kernel for its trial, before its first cell.
 
     The code runs the source of `in_kernel` and calls a function in it, without adding a variable to
     the notebook.
 
     Args:
-        environment: Environment variables of the trial.
-        gpu_fraction: Fraction of a GPU's memory that torch may use. None for no limit.
+        trial: What the kernel gets.
         frozen: Sources of the modules of the snapshot, by absolute path without symbolic links.
     """
     arguments = {
         "finders": _FINDERS,
         "folder": _PACKAGE_FOLDER,
         "frozen": dict(frozen),
-        **_arguments(environment, gpu_fraction),
+        **asdict(trial),
     }
     module = {"__name__": "sweeper_in_kernel"}
     run_source = f"__import__('builtins').exec({_IN_KERNEL!r}, module)"
@@ -45,22 +57,16 @@ def prepare_started(
     return f"(lambda module: ({run_source}, {call}))({module!r})\n"
 
 
-def prepare_forked(environment: Mapping[str, str], gpu_fraction: float | None) -> str:
+def prepare_forked(trial: TrialArguments) -> str:
     """Return code that prepares a forked kernel for its trial.
 
     A forked kernel already has the module `in_kernel`, because its zygote has imported it.
 
     Args:
-        environment: Environment variables of the trial.
-        gpu_fraction: Fraction of a GPU's memory that torch may use. None for no limit.
+        trial: What the kernel gets.
     """
     modules = "__import__('sys').modules"
-    arguments = _arguments(environment, gpu_fraction)
-    return f"{modules}['_sweeper_zygote.in_kernel'].prepare_forked(**{arguments!r})\n"
-
-
-def _arguments(environment: Mapping[str, str], gpu_fraction: float | None) -> dict[str, Any]:
-    return {"environment": dict(environment), "gpu_fraction": gpu_fraction}
+    return f"{modules}['_sweeper_zygote.in_kernel'].prepare_forked(**{asdict(trial)!r})\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

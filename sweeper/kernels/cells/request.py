@@ -27,6 +27,7 @@ class ExecutionRequest:
             ended the kernel.
         env: Environment variables that this trial adds to those of all kernels.
         own_params: Injected params that differ between trials.
+        random_seed: Seed with which the random generators of the kernel begin.
         origin: How the kernel must be made. None if the fork policy decides.
         prepares_next: Whether to start the kernel of a later trial while this notebook runs.
         score_sources: Sources that the parameters file names, by score. Printed text is searched
@@ -45,6 +46,7 @@ class ExecutionRequest:
     on_kernel_gone: Callable[[bool], None]
     env: Mapping[str, str]
     own_params: Params
+    random_seed: int = 0
     origin: KernelOrigin | None = None
     prepares_next: bool = False
     score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)

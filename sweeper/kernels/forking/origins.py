@@ -29,6 +29,7 @@ class KernelSetup:
         token: First part of the marks in the environments of the kernels; see `guard.py`.
         frozen: Sources of the modules that kernels import instead of the files on disk, by absolute
             path without symbolic links.
+        random_seed: Seed with which the random generators begin for shared cells.
     """
 
     name: str
@@ -37,6 +38,7 @@ class KernelSetup:
     runtime_folder: Path
     token: str
     frozen: Mapping[str, str] = field(default_factory=dict)
+    random_seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,7 @@ def run_shared_cells(
     path = f"{tempfile.mkdtemp(prefix='p', dir=setup.runtime_folder)}/s"
     request = {
         "cells": list(cells.sources.values()),
+        "random_seed": setup.random_seed,
         "path": path,
         "argv": ["ipykernel_launcher", *argv],
         "env": dict(setup.env),

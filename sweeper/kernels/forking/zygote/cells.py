@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from . import generators, in_kernel, libraries
+from . import finders, generators, in_kernel, libraries
 from .shell import App
 
 
@@ -25,6 +25,7 @@ class CellsProcess:
 
     Args:
         sources: Code of the cells, in order.
+        random_seed: Seed with which the random generators begin.
         app: Application of the kernel, after its method `boot`.
 
     Attributes:
@@ -33,11 +34,12 @@ class CellsProcess:
             index of the cell that causes it.
     """
 
-    def __init__(self, sources: Sequence[str], app: App) -> None:
+    def __init__(self, sources: Sequence[str], random_seed: int, app: App) -> None:
         self._app = app
         app.enter_fork()
         in_kernel.adapt(app.shell)
         app.recorder.take()
+        finders.seed_generators(random_seed)
         states = generators.states()
         environment = dict(os.environ)
         self._written = 0
@@ -67,12 +69,11 @@ class CellsProcess:
             else:
                 os.environ[name] = value
         self._app.attach(connection_file)
-        # Restore the generators just before the first cell: the sockets of a kernel draw random
-        # numbers too.
-        self._app.shell.events.register("pre_execute", self._go_on_drawing)
+        # The generators are seeded at `pre_execute`, which comes before `pre_run_cell`.
+        self._app.shell.events.register("pre_run_cell", self._go_on_drawing)
 
-    def _go_on_drawing(self) -> None:
-        self._app.shell.events.unregister("pre_execute", self._go_on_drawing)
+    def _go_on_drawing(self, *_: object) -> None:
+        self._app.shell.events.unregister("pre_run_cell", self._go_on_drawing)
         generators.restore(self._states)
 
     def _run(self, source: str) -> str | None:

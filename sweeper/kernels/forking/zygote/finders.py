@@ -12,6 +12,7 @@ import io
 import json
 import linecache
 import os
+import random
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -47,6 +48,12 @@ _OBSERVED = {
     "torch.utils.tensorboard.writer",
     "transformers.trainer",
     "xgboost.callback",
+}
+#: Functions that seed the random generators of libraries, by the module that has them.
+_SEED: Mapping[str, Callable[[Any, int], object]] = {
+    "numpy.random": lambda module, seed: module.seed(seed),
+    "torch": lambda module, seed: module.manual_seed(seed),
+    "tensorflow": lambda module, seed: module.random.set_seed(seed),
 }
 #: Name of the variable that holds this module's source in a worker.
 _TEXT = "_text"
@@ -280,6 +287,26 @@ def _install_in_workers(text: str, folder: str, snapshot: Mapping[str, str]) -> 
         setattr(module, _DESCRIBE, with_snapshot)
 
     _after_import(_SPAWNERS, install_in_workers_of)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators of `random` and of libraries, as if the notebook's first line did it.
+
+    So a notebook without a seed draws the same numbers each time it runs with this seed. Libraries
+    that are imported later are seeded then. TensorFlow's seed is also Keras' seed.
+
+    Args:
+        seed: Seed, an integer of 31 bits.
+    """
+
+    def seed_library(module: Any) -> None:
+        try:
+            _SEED[module.__name__](module, seed)
+        except Exception as error:  # noqa: BLE001  The notebook's own import has succeeded.
+            warnings.warn(f"{module.__name__} draws without a seed: {error}", stacklevel=2)
+
+    random.seed(seed)
+    _after_import({*_SEED}, seed_library)
 
 
 def observe_libraries() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import signal
 import socket
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import generators, in_kernel
+from . import in_kernel
 from .exit import FastExit
 from .finders import install
 from .messages import receive, send
@@ -70,7 +71,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
     if "cells" in request:
         output, answer = descriptors
         _take_over(request, output, libraries)
-        cells = CellsProcess(request["cells"], app)
+        cells = CellsProcess(request["cells"], request["random_seed"], app)
         ending.note_files()
         server = Server(request["path"], None)
         with socket.socket(fileno=answer) as connection:
@@ -149,4 +150,4 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     time.tzset()
     sys.argv = request["argv"]
     reopen_files()
-    generators.reseed()
+    random.seed()  # Otherwise all forks would try the same ports.

@@ -1,4 +1,4 @@
-"""Save, restore and seed the random generators of a process: Python's, NumPy's and torch's."""
+"""Save and restore the random generators of a process: Python's, NumPy's and torch's."""
 
 from __future__ import annotations
 
@@ -53,14 +53,3 @@ def restore(states: Mapping[str, Any]) -> None:
         sys.modules["numpy.random"].set_state(states["numpy"])
     if "torch" in states:
         sys.modules["torch"].default_generator.set_state(states["torch"])
-
-
-def reseed() -> None:
-    """Seed each generator as in a new process. Otherwise all forks would draw the same numbers."""
-    random.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.seed()

@@ -25,7 +25,7 @@ import sysconfig
 import termios
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from importlib import metadata
 from itertools import chain, islice
@@ -96,7 +96,9 @@ _LAST_REQUEST_S = 2
 # --- before the first cell ---------------------------------------------------------------------
 
 
-def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **trial: Any) -> None:
+def prepare_started(
+    finders: str, folder: str, frozen: Mapping[str, str], random_seed: int, **trial: Any
+) -> None:
     """Prepare a started kernel for its trial; see also `prepare`.
 
     The package `sweeper` and the modules of the snapshot become importable. On Linux, the kernel
@@ -106,6 +108,7 @@ def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **tria
         finders: Source of the module `finders`.
         folder: Folder of the package `sweeper`.
         frozen: Sources of the frozen modules, by absolute path without symbolic links.
+        random_seed: Seed with which the random generators begin.
         trial: Arguments of `prepare`.
     """
     if sys.platform == "linux":
@@ -118,12 +121,33 @@ def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **tria
     exec(finders, names)
     names["install"](finders, folder, frozen)
     names["observe_libraries"]()
+    _before_next_cell(lambda: names["seed_generators"](random_seed))
 
 
-def prepare_forked(**trial: Any) -> None:
-    """Prepare a forked kernel for its trial; see `prepare`. Its zygote has loaded `finders`."""
+def prepare_forked(random_seed: int, **trial: Any) -> None:
+    """Prepare a forked kernel for its trial; see `prepare`. Its zygote has loaded `finders`.
+
+    Args:
+        random_seed: Seed with which the random generators begin.
+        trial: Arguments of `prepare`.
+    """
     prepare(**trial)
-    sys.modules["_sweeper_zygote.finders"].observe_libraries()
+    finders: Any = sys.modules["_sweeper_zygote.finders"]
+    finders.observe_libraries()
+    _before_next_cell(lambda: finders.seed_generators(random_seed))
+
+
+def _before_next_cell(call: Callable[[], None]) -> None:
+    """Call a function just before the next cell: a kernel's sockets draw random numbers, too."""
+    from IPython import get_ipython
+
+    events = get_ipython().events
+
+    def once() -> None:
+        events.unregister("pre_execute", once)
+        call()
+
+    events.register("pre_execute", once)
 
 
 def leave_the_end_to_the_sweep() -> None:
