@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -230,7 +230,7 @@ def engine(
     ]
     ended = [record for record in result.records if record.is_final]
     ends = [record.started_at_s + record.duration_s for record in ended]
-    trials_s: Counter[str] = Counter()
+    trials_s = defaultdict[str, float](float)
     for record in result.records:
         trials_s[str(record.state)] += record.duration_s
     return {"scores": scores, "ends": ends, "trials_s": trials_s}

@@ -40,8 +40,8 @@ from ..trials import (
     Winner,
     best_trials,
     has_score,
+    have_equal_scores,
     left_to_begin,
-    without_effect,
 )
 from ..trials.confirmation import DEFAULT_BEST, DEFAULT_SEEDS
 from .effects import clear_effects, strongest_effect
@@ -269,7 +269,7 @@ def _mattered(study: StudySoFar) -> Iterator[Mattered]:
         for param in {name for trial in completed for name in trial.params}
         if len({repr(trial.params.get(param)) for trial in completed}) > 1
     ]
-    if study.importances is None or len(tried) < 2 or without_effect(completed):
+    if study.importances is None or len(tried) < 2 or have_equal_scores(completed):
         return
     for goal in study.settings.objective:
         known = study.importances.get(goal, {})

@@ -424,8 +424,11 @@ class _Proposal:
         Raises:
             NotebookError: No param leads to the chosen score.
         """
+        from ..drafting.draft import START
+
+        drafted = self._drafted()
         self._print([f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""])
-        self._print(_section(self._drafted(), "space:"))
+        self._print([*_section(drafted, "space:"), *_alone_line(len(_section(drafted, START)) - 2)])
 
     def _print(self, lines: list[str]) -> None:
         """Print lines. A terminal shows reasons and remedies whole, and cuts other long lines."""
@@ -451,6 +454,14 @@ class _Proposal:
 
     def _arrow(self, score: SeenScore) -> str:
         return _ARROWS[self._direction if score is self._chosen else score.direction]
+
+
+def _alone_line(n_alone: int) -> list[str]:
+    """Return a line on the trials that change one value alone. Empty if there are none."""
+    trials = {0: "", 1: "trial 0001", 2: "trials 0001 and 0002"}
+    named = trials.get(n_alone, f"trials 0001 to {n_alone:04}")
+    verb = "changes one value" if n_alone == 1 else "change one value each"
+    return [f"{named} {verb}, to see if it matters"] if n_alone else []
 
 
 def _section(text: str, head: str) -> list[str]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .places import Candidate
 
 _MOST_SCORES = 4
+#: First line of the section `start`.
+START = "start:    # the notebook's own values, then one changed at a time: does it matter?"
 #: Matches the signs that YAML does not allow or takes for the end of a line, without newline.
 _NOT_IN_YAML = re.compile(r"[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -67,8 +69,8 @@ def draft(
 ) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
 
-    Ranges are those of the table `spaces.yml`, around the notebook's own values, which the first
-    trial has.
+    Ranges are those of the table `spaces.yml`, around the notebook's own values. The first trial
+    has these. Each of the next ones changes one of them, which shows whether it has an effect.
 
     Args:
         seen: Scores that a run has shown, the chosen score first. None to guess the scores.
@@ -78,7 +80,7 @@ def draft(
         NotebookError: the notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
-    from ..notebooks.seeds import own_seeds, replaceable, seeds_in_words
+    from ..notebooks.seeds import NO_SEED, is_unseeded, own_seeds, replaceable, seeds_in_words
 
     if notebook.language != "python":
         raise NotebookError(
@@ -97,7 +99,7 @@ def draft(
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }
-    params = params_of(notebook, candidates, others, unfit)
+    params = params_of(notebook, candidates, others, unfit, trials=trials)
     if not params.swept:
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(
@@ -118,21 +120,23 @@ def draft(
     left_out = [f"  # {line}" for line in params.left_out]
     if left_out:
         left_out.insert(0, "  # Not swept; a line without its # would be:")
-    # Each trial gets its own value of the variable `seed`.
-    seeds = [] if notebook.takes("seed") else own_seeds(notebook.assignments.cells)
-    own = replaceable(seeds, notebook.node)
+    about_seeds = ""
+    if not notebook.takes("seed"):  # Else each trial gets its own value of this variable.
+        own = replaceable(own_seeds(notebook.assignments.cells), notebook.node)
+        unseeded = NO_SEED if is_unseeded(notebook.flows) else ""
+        about_seeds = seeds_in_words(own) if own else unseeded
     sections = [
         [
             f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",
-            *([f"# {seeds_in_words(own)}"] if own else []),
+            *([f"# {about_seeds}"] if about_seeds else []),
         ],
         ["study:", f"  trials: {trials}"],
         ["objective:", *objective],
         *([sources] if (sources := _sources_of(scores)) else []),
         ["space:", *swept, *left_out],
         [
-            "start:    # the notebook's own values",
-            f"  - {json.dumps(params.own, ensure_ascii=False)}",
+            START,
+            *(f"  - {json.dumps(values, ensure_ascii=False)}" for values in params.start),
         ],
     ]
     return _NOT_IN_YAML.sub(" ", "\n\n".join(map("\n".join, sections))) + "\n"

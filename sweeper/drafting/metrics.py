@@ -100,9 +100,10 @@ def _parts(word: str) -> list[str]:
 
 @cache
 def _singular(word: str) -> str:
-    """Return `loss` for `losses` and `accuracy` for `accuracies`; other words as they are."""
+    """Return `loss` for `losses` and `loss2`, `accuracy` for `accuracies`; others as they are."""
     known = {part for name in _metrics() for part in name}
-    forms = (word, word.removesuffix("s"), word.removesuffix("es"), f"{word[:-3]}y")
+    stems = (word.removesuffix("s"), word.removesuffix("es"), word.rstrip("0123456789"))
+    forms = (word, *stems, f"{word[:-3]}y")
     return next((form for form in forms if form in known), word)
 
 

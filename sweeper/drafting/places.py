@@ -14,7 +14,16 @@ from ..notebooks.plain import LeftOut, is_plain, plain_value
 from .metrics import split_of, words_of
 from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
-from .spaces import Receiver, Row, is_searched, optimizers, row_for, rows, usual_space
+from .spaces import (
+    Receiver,
+    Row,
+    another_value,
+    is_searched,
+    optimizers,
+    row_for,
+    rows,
+    usual_space,
+)
 
 if TYPE_CHECKING:
     from ..notebooks.flows import Flows, LibraryCall
@@ -29,6 +38,8 @@ _SIZED = {
     **dict.fromkeys(["LSTM", "GRU", "RNN"], "hidden_size"),
 }
 _MOST_SWEPT, _MOST_REFUSED, _MOST_NAMED = 8, 3, 6
+#: One of this number of trials may change one value alone, to show whether it has an effect.
+_PART_ALONE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +47,13 @@ class Params:
     """What a draft says about the params.
 
     Attributes:
-        own: The notebook's own values of what is swept.
+        start: Values of what is swept for the first trials: the notebook's own ones, then one of
+            them changed at a time.
         swept: Lines of the search space.
         left_out: Lines of what is not swept, each with the reason.
     """
 
-    own: Mapping[str, Any]
+    start: Sequence[Mapping[str, Any]]
     swept: Sequence[str]
     left_out: Sequence[str]
 
@@ -51,12 +63,15 @@ def params_of(
     candidates: Mapping[str, Candidate],
     others: Mapping[str, Candidate],
     unfit: Mapping[str, str],
+    *,
+    trials: int,
 ) -> Params:
     """Choose what is swept of the candidates: those that people search first.
 
     Args:
         others: Candidates that do not lead to the score.
         unfit: Names of candidates that are not swept, each with the reason.
+        trials: Number of trials of the sweep. At most a third of them change one value alone.
     """
     drafted = {
         name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
@@ -73,8 +88,13 @@ def params_of(
         f"{candidate.drafted(notebook.why_not(name))}; is not seen to lead to this score"
         for name, candidate in _one_each(notebook, others, candidates).items()
     ]
+    own = {name: candidates[name].value for name in candidates if name in chosen}
+    alone = [name for name in by_rank if name in chosen][: trials // _PART_ALONE]
     return Params(
-        own={name: candidates[name].value for name in candidates if name in chosen},
+        start=[
+            own,
+            *({**own, name: another_value(own[name], candidates[name].space)} for name in alone),
+        ],
         swept=[str(line) for name, line in drafted.items() if name in chosen],
         left_out=left_out + _unswept(notebook, [*candidates, *others]),
     )

@@ -178,6 +178,24 @@ def usual_space(own: Any) -> Any:
     return _span(own, own / 10, own * 10, log=True)
 
 
+def another_value(own: Any, space: Any) -> Any:
+    """Return a value of a dimension that is well apart from the notebook's own one.
+
+    Of choices it is the next one. Of a range, it lies halfway between the own value and the end
+    that is farther away.
+    """
+    if isinstance(space, list):
+        return space[(space.index(own) + 1) % len(space)]
+    low, high, is_log = space["low"], space["high"], space.get("log", False)
+    to, back = (math.log, math.exp) if is_log else (float, float)
+    # If both ends are about equally far away, it is the high one.
+    is_high_farther = to(high) - to(own) > 0.99 * (to(own) - to(low))
+    far = back((to(own) + to(high if is_high_farther else low)) / 2)
+    if isinstance(low, int):
+        return round(far) if round(far) != own else own + (1 if is_high_farther else -1)
+    return float(f"{far:.3g}")
+
+
 def _sizes(own: int) -> list[int]:
     """Return powers of two around a size, and the size itself."""
     exponent = own.bit_length() - 1

@@ -19,7 +19,7 @@ from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import counts_line, headline, link, sentences_list, trials_table
 
-#: Users are told that a param had no effect only after this number of completed trials (chosen, not
+#: Users are told that all params had no effect after this number of completed trials (chosen, not
 #: measured).
 _TRIALS_TO_TELL = 10
 
@@ -91,20 +91,55 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
 
 
 def without_effect(records: Iterable[TrialRecord]) -> list[str]:
-    """Return a remark that names params that had no effect on any score.
+    """Return remarks that name params that had no effect on any score.
 
-    The list is empty if a score has changed, or if fewer than 10 trials have completed.
+    After 10 completed trials with equal scores, it is one remark on all params that were varied.
+    Before, there is a remark on each param in which alone some trials differ, if all of these have
+    equal scores.
     """
     completed = [record for record in records if record.state is TrialState.COMPLETED]
-    if len(completed) < _TRIALS_TO_TELL or len({repr(r.scores) for r in completed}) > 1:
-        return []
-    names = dict.fromkeys(name for record in completed for name in record.params)
-    values = {name: {repr(record.params.get(name)) for record in completed} for name in names}
-    tried = [name for name in values if len(values[name]) > 1]
-    return tried and [
-        f"all {len(completed)} completed trials have the same scores to the last bit: "
-        f"{', '.join(tried)} had no effect"
+    names = [*dict.fromkeys(name for record in completed for name in record.params)]
+    if len(completed) >= _TRIALS_TO_TELL and have_equal_scores(completed):
+        tried = [n for n in names if len({repr(record.params.get(n)) for record in completed}) > 1]
+        return tried and [
+            f"all {len(completed)} completed trials have the same scores to the last bit: "
+            f"{', '.join(tried)} had no effect"
+        ]
+    keys = [
+        {name: key_of({name: record.params[name]}) for name in record.params}
+        for record in completed
     ]
+    found = []
+    for name in names:
+        alike = [group for group in _alike_without(name, completed, keys) if len(group) > 1]
+        if alike and all(map(have_equal_scores, alike)):
+            one, other = min(alike, key=lambda group: group[1].number)[:2]
+            found.append(
+                f"{name} made no difference: trials {one.run_id} and {other.run_id} differ in it "
+                "alone, and have the same scores to the last bit"
+            )
+    return found
+
+
+def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
+    """Return whether all scores of trials are equal to the last bit."""
+    return len({repr(record.scores) for record in records}) == 1
+
+
+def _alike_without(
+    name: str, completed: Sequence[TrialRecord], keys: Sequence[Mapping[str, str]]
+) -> list[list[TrialRecord]]:
+    """Group the trials that have a param by all their other params. Leave out equal trials.
+
+    Args:
+        keys: For each trial the keys of its params, by name; see `key_of`.
+    """
+    groups: dict[frozenset[str], dict[str, TrialRecord]] = {}
+    for record, own in zip(completed, keys, strict=True):
+        if name in own:
+            others = frozenset(key for other, key in own.items() if other != name)
+            groups.setdefault(others, {}).setdefault(own[name], record)
+    return [[*group.values()] for group in groups.values()]
 
 
 def left_to_begin(

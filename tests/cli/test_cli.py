@@ -25,6 +25,7 @@ from sweeper.cli.console_output import ConsoleOutput
 from sweeper.cli.parser import make_parsers, parse
 from sweeper.cli.run_options import RunOptions
 from sweeper.cli.streams import Output
+from sweeper.drafting.draft import START
 from sweeper.drafting.seen_scores import SeenScore
 from sweeper.errors import SettingsError
 from sweeper.testing import write_notebook
@@ -312,7 +313,9 @@ def proposed(*words: str) -> proposal._Proposal:
         best=scores[0],
         duration_s=60.0,
         named={score.name: score for score in scores}.get,
-        drafted=lambda *_, chosen, direction, **__: f"space:\n  # {chosen.name} {direction}",
+        drafted=lambda *_, chosen, direction, **__: (
+            f"space:\n  # {chosen.name} {direction}\n\n{START}\n  - {{}}\n  - {{}}"
+        ),
     )
     arguments = parse(["n.ipynb", *words])
     return proposal._Proposal(
@@ -346,7 +349,9 @@ def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert proposed().ask() is (kept is not None)
     assert kept is None or f"# {kept}" in Path("n.yml").read_text()
-    assert "11 more trials take about 3m40s, 3 at once" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "11 more trials take about 3m40s, 3 at once" in shown
+    assert "trial 0001 changes one value" in shown
 
 
 def test_a_number_in_the_list_is_no_score_of_the_command_line(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sweeper.drafting.draft import draft
 from sweeper.drafting.score_guesses import Score
-from sweeper.drafting.spaces import rows
+from sweeper.drafting.spaces import another_value, rows
 from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
@@ -30,7 +30,12 @@ def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
     notebook.check_names(dict.fromkeys(loaded.space, "draft"))
     scope: dict[str, Any] = {}
     exec(re.sub("^%.*", "", notebook.code[notebook.parameters_cell - 1], flags=re.MULTILINE), scope)
-    assert loaded.start == ({name: scope[name] for name in loaded.space},)
+    own = {name: scope[name] for name in loaded.space}
+    first, *others = loaded.start
+    assert first == own
+    changed = [[name for name in own if other[name] != own[name]] for other in others]
+    assert [len(names) for names in changed] == [1] * len(changed), "one value in each trial"
+    assert len({names[0] for names in changed}) == len(changed) == min(len(own), 6)
     return loaded
 
 
@@ -438,7 +443,46 @@ space:
   # use_bn: [false, true]    # true in the notebook
   # api_key: a secret?
 
-start:    # the notebook's own values
+start:    # the notebook's own values, then one changed at a time: does it matter?
   - {"lr": 0.001, "batch_size": 32}
+  - {"lr": 0.00316, "batch_size": 32}
+  - {"lr": 0.001, "batch_size": 64}
 """
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "space", "other"),
+    [
+        (0.001, {"low": 1e-4, "high": 1e-2, "log": True}, 0.00316),
+        (0.99, {"low": 0.5, "high": 0.99}, 0.745),
+        (1, {"low": 1, "high": 30}, 16),
+        (2, {"low": 2, "high": 3}, 3),
+        (3, {"low": 2, "high": 3}, 2),
+        (None, [None, 3, 5], 3),
+        ("sgd", ["adam", "sgd"], "adam"),
+    ],
+)
+def test_the_other_value_that_a_param_gets_alone_is_well_apart_and_inside_of_its_space(
+    own: Any, space: Any, other: Any
+) -> None:
+    assert another_value(own, space) == other
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("model.fit(lr)", "its training sets no seed"),
+        ("a, b = train_test_split(data, random_state=1)", "its training sets no seed"),
+        ("torch.manual_seed(7)", "its own seed is 7"),
+        ("for number in numbers: torch.manual_seed(number)", None),
+        ("seed = 0", None),
+    ],
+)
+def test_a_draft_says_which_random_numbers_the_trials_draw(
+    tmp_path: Path, cell: str, line: str | None
+) -> None:
+    imports = "import torch\nfrom sklearn.model_selection import train_test_split\n"
+    notebook = write_notebook(tmp_path / "n.ipynb", imports + cell, parameters="lr = 0.1")
+    head = draft(ResearchNotebook(notebook)).partition("study:")[0]
+    assert ("seed" in head) is (line is not None) and (line or "") in head

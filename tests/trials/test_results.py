@@ -142,5 +142,15 @@ def test_params_are_reported_as_without_effect_if_ten_trials_have_the_same_score
     assert remark.endswith("have the same scores to the last bit: lr had no effect")
     later = replace(trials[0], params={**trials[0].params, "added": 2})
     assert "lr, added had no effect" in without_effect([*trials, later])[0]
-    assert without_effect(trials[1:]) == []
-    assert without_effect([*trials, replace(trials[0], scores={"acc": 0.6})]) == []
+
+
+def test_a_param_has_no_effect_if_trials_that_differ_in_it_alone_have_the_same_score() -> None:
+    def trial(number: int, acc: float, **params: Any) -> TrialRecord:
+        return replace(record(number, TrialState.COMPLETED, scores={"acc": acc}), params=params)
+
+    own, lr, k = trial(0, 0.5, lr=1, k=1), trial(1, 0.6, lr=2, k=1), trial(2, 0.5, lr=1, k=4)
+    (remark,) = without_effect([own, lr, k])
+    assert remark.startswith("k made no difference: trials 0000 and 0002")
+    assert without_effect([own, lr, trial(2, 0.5, lr=2, k=4)]) == []
+    assert without_effect([own, k, trial(3, 0.51, lr=1, k=3)]) == []
+    assert without_effect([own, trial(1, 0.5, lr=1, k=1)]) == []
