@@ -38,6 +38,8 @@ _SIZED = {
     **dict.fromkeys(["LSTM", "GRU", "RNN"], "hidden_size"),
 }
 _MOST_SWEPT, _MOST_REFUSED, _MOST_NAMED = 8, 3, 6
+#: First words of names that hold what a notebook has found, as in `best_lr = lr`.
+_RESULTS = [["best"], ["opt"], ["optimal"], ["final"]]
 #: One of this number of trials may change one value alone, to show whether it has an effect.
 _PART_ALONE = 3
 
@@ -227,7 +229,8 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
         is_number = assignments.is_ever_number(name) or any(
             _is_part_of_import(place.value, flows) for place in assignments.at_top(name)
         )
-        if name not in in_draft and is_number and is_searched(name):
+        is_result = words_of(name)[:1] in _RESULTS
+        if name not in in_draft and is_number and is_searched(name) and not is_result:
             obstacle = notebook.why_not(name)
             found += [] if obstacle is None else [f"{name} is {obstacle}"]
     return [*dict.fromkeys(found)]

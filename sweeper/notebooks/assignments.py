@@ -21,7 +21,7 @@ from typing import Any
 from ..errors import NotebookError
 from .arguments import arguments_of, given_options, in_keys_of, option_name, parsed_into
 from .attributes import attribute_rival, attributes_of, locals_of, overwritten_items
-from .calls import Calls, Override
+from .calls import Calls, Override, last_name
 from .cell_code import comments
 from .left_out import LeftOutArguments
 from .plain import Assignment, is_plain, plain_value
@@ -40,6 +40,8 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
 #: Code of a sample value, which tests whether a cell's value can be replaced. It has to differ from
 #: the cell's value: replacing a value with itself changes nothing, and so tests nothing.
 _PROBE = "'sweeper'"
+#: Functions that return numbers from their arguments.
+_NUMBERS = frozenset("range arange linspace logspace geomspace".split())
 #: A remedy names at most this number of assignments, the last ones.
 _MOST_NAMED = 3
 
@@ -99,12 +101,31 @@ class Assignments:
         return list(self._found)
 
     def is_ever_number(self, name: str) -> bool:
-        """Return whether a variable is ever assigned a number, or is the variable of a loop."""
+        """Return whether a variable ever gets a number, also as that of a loop over numbers."""
         values = [assignment.value for assignment in self._found.get(name, ())]
-        return any(
-            value is None or (is_plain(value) and isinstance(plain_value(value), int | float))
+        return name in self._tried_in_loops or any(
+            value is not None and is_plain(value) and isinstance(plain_value(value), int | float)
             for value in values
         )
+
+    @cached_property
+    def _tried_in_loops(self) -> Set[str]:
+        """Variables of loops over numbers that the code states, as in `for lr in [0.1, 0.01]`."""
+        loops = [
+            node for cell in self.cells for node in ast.walk(cell.tree) if isinstance(node, ast.For)
+        ]
+        pairs = [pair for loop in loops for pair in _gone_through(loop.target, loop.iter)]
+        return {
+            target.id
+            for target, iterated in pairs
+            if isinstance(target, ast.Name)
+            and any(map(_are_numbers, (iterated, *self._values_of(iterated))))
+        }
+
+    def _values_of(self, node: ast.expr) -> list[ast.expr]:
+        """Return the values that a variable gets anywhere. The list is empty for other code."""
+        found = self._found.get(node.id, ()) if isinstance(node, ast.Name) else ()
+        return [assignment.value for assignment in found if assignment.value is not None]
 
     def at_top(self, name: str) -> list[Assignment]:
         """Return the assignments to a name outside of functions, classes, loops and branches."""
@@ -412,6 +433,26 @@ class Assignments:
         usable = (name for name in read if name not in asked and self.at_top(name))
         instead = next((name for name in usable if not self.why_not(name, asked)), None)
         return f", or sweep {instead!r}" if instead else ""
+
+
+def _gone_through(target: ast.expr, iterated: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the variables of a loop, each with what it goes through: also by enumerate and zip."""
+    match target, iterated:
+        case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[whole, *_]):
+            return _gone_through(inner, whole)
+        case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="zip"), args=parts):
+            return [
+                pair for one in zip(targets, parts, strict=False) for pair in _gone_through(*one)
+            ]
+    return [(target, iterated)]
+
+
+def _are_numbers(node: ast.expr) -> bool:
+    """Return whether code states several numbers."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in _NUMBERS
+    values = plain_value(node) if is_plain(node) else None
+    return isinstance(values, list | tuple) and any(isinstance(v, int | float) for v in values)
 
 
 def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:

@@ -149,6 +149,26 @@ def test_where_no_score_is_seen_the_numbers_are_named_to_which_a_param_leads(
     assert "lr: " in run.drafted(notebook, chosen=named, direction="minimize")
 
 
+@pytest.mark.parametrize(
+    ("loop", "is_told"),
+    [
+        ("for batch_size in [16, 32]:", True),
+        ("for i, batch_size in enumerate(sizes):", True),
+        ("for batch_size, name in zip(np.arange(16, 64, 16), names):", True),
+        ("for batch in loader:", False),
+        ("for i, batch in enumerate(loader(data)):", False),
+        ("best_lr = 0\nfor best_lr in lrs:", False),
+    ],
+)
+def test_a_loop_variable_is_called_unswept_only_if_the_loop_tries_numbers(
+    tmp_path: Path, loop: str, is_told: bool
+) -> None:
+    cell = f"{SVC}sizes = [16, 32]\nlrs = [0.1]\n{loop}\n    m = SVC(C=2.0).fit(X)"
+    notebook = write_notebook(tmp_path / "n.ipynb", f"{cell}\nacc = m.score(X)")
+    text = draft(ResearchNotebook(notebook)).partition("space:")[2]
+    assert ("loop variable" in text or "assigned" in text) is is_told
+
+
 def test_a_value_that_is_swept_is_not_called_one_that_cannot_be(tmp_path: Path) -> None:
     text = draft(_notebook(tmp_path, "class C:\n  hidden = 16\nacc = f(C.hidden)"))
     assert "C.hidden: " in text and "assigned only" not in text
