@@ -33,6 +33,14 @@ _PROGRESS_BAR = re.compile(r"^.*\d%\|.*$", re.MULTILINE)
 #: Matches a warning with its file, line number and source line. Only the warning is compared,
 #: because a forked kernel repeats the warnings of its imports with other file names.
 _PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
+#: Matches the log lines of TensorFlow, XLA and other native libraries, which state a time and a
+#: thread. They are not compared: where kernels are forked, the zygote imports these libraries.
+_NATIVE_LOG = re.compile(
+    r"^(?:WARNING: All log messages before absl|[IWEF]\d{4} [\d:.]+ +\d+ \S+:\d+\]"
+    r"|\d{4}-\d\d-\d\d [\d:.]+: [IWEF] \S+:\d+\]).*\n?"
+    r"(?:To enable the following instructions: .*\n?)?",
+    re.MULTILINE,
+)
 #: Matches texts that differ between any two processes, and so are not compared. The possessive
 #: quantifiers (`++`) keep the search fast: without them, its time grows with the square of the
 #: number of digits.
@@ -288,7 +296,8 @@ def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
             continue
         for name in sorted({str(output["name"]) for output in part}):
             text = "".join(_joined(o["text"]) for o in part if o["name"] == name)
-            yield name, {"text": _masked(text)}
+            if own := _NATIVE_LOG.sub("", text):
+                yield name, {"text": _masked(own)}
 
 
 def _display(output: Mapping[str, Any]) -> _Output:

@@ -155,6 +155,23 @@ def test_outputs_are_compared_in_order_but_not_the_order_of_stdout_and_stderr() 
     assert not str(compare(ran(*pieces), ran(printed("ac"), err)))
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "I0000 00:00:1795973455.721041   27702 cpu_feature_guard.cc:227] This TensorFlow binary …\n"
+        "To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow\n",
+        "2026-11-29 17:33:37.123456: W tensorflow/core/util/port.cc:153] oneDNN operations are on.",
+        "E0000 00:00:1795973455.72 1 cuda_dnn.cc:8579] Unable to register cuDNN factory\n",
+    ],
+)
+def test_log_lines_of_native_libraries_are_not_compared(log: str) -> None:
+    same = ran(printed("loss 0.5"))
+    assert str(compare(ran(printed(log, "stderr"), printed("loss 0.5")), same)) == ""
+    with_warning = ran(printed(f"a warning\n{log}", "stderr"), printed("loss 0.5"))
+    assert "a warning" in str(compare(with_warning, same))
+
+
 def test_errors_are_compared_without_their_tracebacks() -> None:
     def raised(evalue: str, line: int) -> Execution:
         frames = [f"line {line}"]
