@@ -360,7 +360,10 @@ class _Proposal:
 
     def _drafted(self) -> str:
         return self._run.drafted(
-            self._notebook, trials=_TRIALS, chosen=self._chosen, direction=self._direction
+            self._notebook,
+            trials=self._options.trials or _TRIALS,
+            chosen=self._chosen,
+            direction=self._direction,
         )
 
     def _keep(self) -> None:
@@ -424,11 +427,19 @@ class _Proposal:
         Raises:
             NotebookError: No param leads to the chosen score.
         """
-        from ..drafting.draft import START
-
         drafted = self._drafted()
         self._print([f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""])
-        self._print([*_section(drafted, "space:"), *_alone_line(len(_section(drafted, START)) - 2)])
+        self._print([*_section(drafted, "space:"), *_alone_line(self._n_alone(drafted))])
+
+    def _n_alone(self, drafted: str) -> int:
+        """Return how many trials change one value alone. `--set` may have fixed some of these."""
+        from ..settings.yaml_reader import read_yaml
+
+        fixed = {given.partition("=")[0] for given in self._options.set}
+        own, *others = read_yaml(drafted)["start"]
+        return sum(
+            any(other[name] != own[name] for name in own if name not in fixed) for other in others
+        )
 
     def _print(self, lines: list[str]) -> None:
         """Print lines. A terminal shows reasons and remedies whole, and cuts other long lines."""

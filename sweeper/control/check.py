@@ -39,13 +39,13 @@ from ..sweep.inputs.resolving import with_inputs
 from ..sweep.planning.kinds import whole_ranges
 from ..sweep.planning.plan import SweepPlan
 from ..sweep.scheduling.overwritten_names import EndedTrial, overwritten
-from ..sweep.scheduling.worthless import is_coarse
 from ..trials import (
     Params,
     RunningTrial,
     StudyPaths,
     TrialOutcome,
     TrialSpec,
+    is_coarse,
     params_line,
     run_id_of,
 )
@@ -218,7 +218,7 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         return Finding(name="seed", holds=False, text=text, remedy=remedy)
     if own := replaceable(own_seeds(notebook.assignments.cells), notebook.node):
         return Finding(name="seed", holds=True, text=seeds_in_words(own))
-    if notebook.language == "python" and is_unseeded(notebook.flows):
+    if notebook.language == "python" and is_unseeded(notebook.flows, notebook.all_code):
         return Finding(name="seed", holds=True, text=NO_SEED)
     return Finding(
         name="seed",
@@ -449,7 +449,7 @@ def _score(run: Measured, settings: Settings) -> Finding:
 def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
     """Compare the scores of two runs with the same params, which should be equal bit for bit.
 
-    A notebook without a seed may give different scores. This is not counted as a fault.
+    A notebook that does not use its trial's seed may give different scores. This is no fault.
     """
     condition = "the same seed gives" if takes_seed else "the same params give"
     for name, value in first.outcome.scores.items():
@@ -460,7 +460,8 @@ def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
             name="repeats",
             holds=False if takes_seed else None,
             text=f"{condition} different scores: {name} {value!r} and {other!r}",
-            remedy="call sweeper.seed_everything(seed) before anything random",
+            remedy="give generators of your own a seed, as in np.random.default_rng(0), and call "
+            "sweeper.seed_everything(seed) where a GPU is used",
         )
     text = f"{condition} the same score, to the last bit"
     return Finding(name="repeats", holds=True, text=text)

@@ -166,9 +166,9 @@ def _doubts(confirmation: Confirmation, storage: str) -> list[str]:
     lines = []
     if confirmation.has_no_effect:
         lines.append(
-            "  every seed gives the same score: the notebook does not use its seed (assign `seed` "
-            "a number, or call sweeper.seed_everything(sweeper.trial().seed)), or "
-            "the score is too coarse; so nobody can tell how much of the score is luck"
+            "  every seed gives the same score: the notebook draws no random numbers, or sets a "
+            "seed that is not replaced (pass sweeper.trial().seed there), or the score is too "
+            "coarse; so nobody can tell how much of the score is luck"
         )
     if confirmation.n_missing:
         lines.append(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_SCORES = 4
 #: First line of the section `start`.
-START = "start:    # the notebook's own values, then one changed at a time: does it matter?"
+START = "start:    # the notebook's own values; then one changed at a time, which you may delete"
 #: Matches the signs that YAML does not allow or takes for the end of a line, without newline.
 _NOT_IN_YAML = re.compile(r"[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -123,7 +123,7 @@ def draft(
     about_seeds = ""
     if not notebook.takes("seed"):  # Else each trial gets its own value of this variable.
         own = replaceable(own_seeds(notebook.assignments.cells), notebook.node)
-        unseeded = NO_SEED if is_unseeded(notebook.flows) else ""
+        unseeded = NO_SEED if is_unseeded(notebook.flows, notebook.all_code) else ""
         about_seeds = seeds_in_words(own) if own else unseeded
     sections = [
         [

@@ -91,11 +91,12 @@ def params_of(
         for name, candidate in _one_each(notebook, others, candidates).items()
     ]
     own = {name: candidates[name].value for name in candidates if name in chosen}
-    alone = [name for name in by_rank if name in chosen][: trials // _PART_ALONE]
+    others_of = {name: another_value(own[name], candidates[name].space) for name in own}
+    alone = [name for name in by_rank if name in chosen and others_of[name] != own[name]]
     return Params(
         start=[
             own,
-            *({**own, name: another_value(own[name], candidates[name].space)} for name in alone),
+            *({**own, name: others_of[name]} for name in alone[: trials // _PART_ALONE]),
         ],
         swept=[str(line) for name, line in drafted.items() if name in chosen],
         left_out=left_out + _unswept(notebook, [*candidates, *others]),

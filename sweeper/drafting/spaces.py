@@ -182,18 +182,24 @@ def another_value(own: Any, space: Any) -> Any:
     """Return a value of a dimension that is well apart from the notebook's own one.
 
     Of choices it is the next one. Of a range, it lies halfway between the own value and the end
-    that is farther away.
+    that is farther away. If there is no other value, it is the own one.
     """
     if isinstance(space, list):
         return space[(space.index(own) + 1) % len(space)]
     low, high, is_log = space["low"], space["high"], space.get("log", False)
+    if low == high:
+        return own
     to, back = (math.log, math.exp) if is_log else (float, float)
     # If both ends are about equally far away, it is the high one.
     is_high_farther = to(high) - to(own) > 0.99 * (to(own) - to(low))
     far = back((to(own) + to(high if is_high_farther else low)) / 2)
     if isinstance(low, int):
         return round(far) if round(far) != own else own + (1 if is_high_farther else -1)
-    return float(f"{far:.3g}")
+    return next(
+        value
+        for digits in (3, 6, 17)
+        if low <= (value := float(f"{far:.{digits}g}")) <= high and value != own
+    )
 
 
 def _sizes(own: int) -> list[int]:

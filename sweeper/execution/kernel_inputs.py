@@ -42,7 +42,9 @@ def new_file(
         snapshot=workload.snapshot_name,
         environment=site.environment,
         data=None if workload.data is None else workload.data.use,
-        random_seed=random_seed_of(workload, spec),
+        random_seed=random_seed_of(workload, spec)
+        if workload.notebook.language == "python"
+        else None,
         host=workload.host,
         observed=workload.observed or {},
     )

@@ -111,6 +111,7 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
         runtime_folder=folder,
         token=token,
         frozen=workload.frozen,
+        random_seed=workload.seed_of_shared_cells,
     )
     # Some libraries behave differently if they see no GPU when they are imported. So the zygote,
     # which imports them, sees all GPUs of the sweep. Each trial later gets only some of the GPUs.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..kernels import SharedCells, inject
 from ..notebooks.research import ResearchNotebook
+from ..search.seeds import trial_seed
 from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
 from ..trials import StudyPaths
@@ -87,6 +88,12 @@ class Workload:
         known = {name for name in ("seed", "run_id") if self.notebook.takes(name)}
         names = {*self.settings.search_space, *self.settings.inputs, *known}
         return frozenset(names - self.settings.fixed.keys())
+
+    @property
+    def seed_of_shared_cells(self) -> int:
+        """Seed with which the random generators begin that shared cells draw from."""
+        first = trial_seed(self.settings.study.seed, 0)
+        return first if self.random_seed is None else self.random_seed
 
     @property
     def shared_cells(self) -> SharedCells | None:

@@ -171,8 +171,7 @@ class TrialMetadata(TrialEnd):
         fixed: Params that are the same in all trials.
         originals: Plain values that the research notebook itself gives to params, by param.
         seed: Seed of the trial.
-        random_seed: Seed with which the random generators of the trial's kernel began. None if they
-            began without a seed.
+        random_seed: Seed with which the kernel's random generators began. None without one.
         attempt: Number of the attempt, from 1.
         code: Version of the study's fingerprint.
         scores: Final value of each score.

@@ -233,6 +233,11 @@ class ResearchNotebook:
         """Return whether the notebook has a variable of this name that a trial can set."""
         return self.assigns(name) and not self.why_not(name)
 
+    @property
+    def all_code(self) -> str:
+        """The code of the notebook and of its local modules."""
+        return "\n".join([*self.code, *(module.source for module in self.modules.values())])
+
     def why_no_seed(self) -> str | None:
         """Return why trials cannot set the notebook's variable `seed`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ from .shared_cells import last_shared_cell
 _SEEDING = frozenset(
     "seed manual_seed manual_seed_all set_seed set_random_seed seed_everything default_rng "
     "RandomState PRNGKey seed_all".split()
+)
+#: Functions and classes whose objects draw random numbers of their own.
+_OWN_GENERATORS = frozenset(
+    "default_rng RandomState Random SystemRandom Generator PCG64 make create_study".split()
 )
 #: Names of arguments that take a seed.
 _PARAMETERS = ("random_state", "seed", "random_seed")
@@ -115,9 +120,20 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
     )
 
 
-def is_unseeded(flows: Flows) -> bool:
-    """Return whether a notebook seeds nothing."""
-    return not any(True for call in flows.calls for _ in _seeding(call))
+def is_unseeded(flows: Flows, code: str) -> bool:
+    """Return whether a notebook seeds nothing and has no random generator of its own.
+
+    Args:
+        flows: The flows of values in the notebook.
+        code: Its code, with that of its local modules.
+    """
+    last_names = [call.callee.rpartition(".")[2] for call in flows.calls]
+    return not (
+        any(True for call in flows.calls for _ in _seeding(call))
+        or _OWN_GENERATORS & {*last_names}
+        or any("seed" in name.lower() for name in last_names)
+        or re.search(r"%run\b|\bseed\w*\(", code)
+    )
 
 
 def replace_seeds(node: NotebookNode, seed: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -445,7 +445,7 @@ class Settings(SettingsModel):
             data["confirm"] = {**before, **_given(best=confirm, seeds=seeds)}
         data["space"] = _without(fixed, data["space"])
         data["inputs"] = _without(fixed, data.get("inputs", {}))
-        data["start"] = [_without(fixed, params) for params in data.get("start", [])]
+        data["start"] = _start_without(fixed, data.get("start", []))
         data["fixed"] = {**data.get("fixed", {}), **fixed}
         given = _given(study=study, trials=trials, cluster=cluster, confirm=confirm, seeds=seeds)
         flags = [f"--{name} {shlex.quote(str(value))}" for name, value in given.items()]
@@ -505,6 +505,18 @@ class Settings(SettingsModel):
 def _given(**values: Any) -> dict[str, Any]:
     """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _start_without(
+    fixed: Mapping[str, Any], start: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the entries of `start` without fixed names. Leave out those that this makes equal."""
+    found: list[dict[str, Any]] = []
+    for params in start:
+        kept = _without(fixed, params)
+        if len(kept) == len(params) or kept not in found:
+            found.append(kept)
+    return found
 
 
 def _without(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:

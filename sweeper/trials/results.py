@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import html
+import math
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,12 @@ from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import counts_line, headline, link, sentences_list, trials_table
 
+#: A score is coarse if it is a fraction with at most this denominator (chosen, not measured), such
+#: as an accuracy over 10,000 examples. Different models often have the same accuracy, but never the
+#: same log loss to the last bit.
+_MOST_EXAMPLES = 10_000
+#: A float counts as equal to a fraction if their relative difference is at most this.
+_ROUNDING = 1e-12
 #: Users are told that all params had no effect after this number of completed trials (chosen, not
 #: measured).
 _TRIALS_TO_TELL = 10
@@ -95,7 +105,7 @@ def without_effect(records: Iterable[TrialRecord]) -> list[str]:
 
     After 10 completed trials with equal scores, it is one remark on all params that were varied.
     Before, there is a remark on each param in which alone some trials differ, if all of these have
-    equal scores.
+    equal scores, unless the scores are coarse: then they may be equal by chance.
     """
     completed = [record for record in records if record.state is TrialState.COMPLETED]
     names = [*dict.fromkeys(name for record in completed for name in record.params)]
@@ -105,20 +115,25 @@ def without_effect(records: Iterable[TrialRecord]) -> list[str]:
             f"all {len(completed)} completed trials have the same scores to the last bit: "
             f"{', '.join(tried)} had no effect"
         ]
-    keys = [
-        {name: key_of({name: record.params[name]}) for name in record.params}
+    hashes = [
+        {name: hash((name, key_of({name: value}))) for name, value in record.params.items()}
         for record in completed
     ]
     found = []
     for name in names:
-        alike = [group for group in _alike_without(name, completed, keys) if len(group) > 1]
-        if alike and all(map(have_equal_scores, alike)):
-            one, other = min(alike, key=lambda group: group[1].number)[:2]
+        groups = _alike_without(name, completed, hashes)
+        if groups and all(map(have_equal_scores, groups)) and not _are_coarse(groups[0]):
+            first, *others = groups[0]
+            other = next(record for record in others if record.params[name] != first.params[name])
             found.append(
-                f"{name} made no difference: trials {one.run_id} and {other.run_id} differ in it "
-                "alone, and have the same scores to the last bit"
+                f"{name} made no difference: trials {first.run_id} and {other.run_id} differ in no "
+                "other param, and have the same scores to the last bit"
             )
     return found
+
+
+def _are_coarse(records: Sequence[TrialRecord]) -> bool:
+    return all(map(is_coarse, records[0].scores.values()))
 
 
 def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
@@ -126,20 +141,35 @@ def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
     return len({repr(record.scores) for record in records}) == 1
 
 
+def is_coarse(value: float) -> bool:
+    """Return whether a score is so coarse that different models often have the same score."""
+    if not math.isfinite(value):
+        return True
+    share = Fraction(value).limit_denominator(_MOST_EXAMPLES)
+    return abs(value - share) <= _ROUNDING * max(1.0, abs(value))
+
+
 def _alike_without(
-    name: str, completed: Sequence[TrialRecord], keys: Sequence[Mapping[str, str]]
+    name: str, completed: Sequence[TrialRecord], hashes: Sequence[Mapping[str, int]]
 ) -> list[list[TrialRecord]]:
-    """Group the trials that have a param by all their other params. Leave out equal trials.
+    """Return groups of trials that differ in no other param than one, but in that one.
 
     Args:
-        keys: For each trial the keys of its params, by name; see `key_of`.
+        name: The param.
+        completed: The trials.
+        hashes: For each trial the hashes of its params, by name.
     """
-    groups: dict[frozenset[str], dict[str, TrialRecord]] = {}
-    for record, own in zip(completed, keys, strict=True):
+    groups: dict[int, list[tuple[TrialRecord, int]]] = {}
+    for record, own in zip(completed, hashes, strict=True):
         if name in own:
-            others = frozenset(key for other, key in own.items() if other != name)
-            groups.setdefault(others, {}).setdefault(own[name], record)
-    return [[*group.values()] for group in groups.values()]
+            # The hash of several params is the xor of theirs, so one can be taken out.
+            others = functools.reduce(operator.xor, own.values()) ^ own[name]
+            groups.setdefault(others, []).append((record, own[name]))
+    return [
+        [record for record, _ in group]
+        for group in groups.values()
+        if len({own for _, own in group}) > 1
+    ]
 
 
 def left_to_begin(

@@ -25,7 +25,6 @@ from sweeper.cli.console_output import ConsoleOutput
 from sweeper.cli.parser import make_parsers, parse
 from sweeper.cli.run_options import RunOptions
 from sweeper.cli.streams import Output
-from sweeper.drafting.draft import START
 from sweeper.drafting.seen_scores import SeenScore
 from sweeper.errors import SettingsError
 from sweeper.testing import write_notebook
@@ -314,7 +313,7 @@ def proposed(*words: str) -> proposal._Proposal:
         duration_s=60.0,
         named={score.name: score for score in scores}.get,
         drafted=lambda *_, chosen, direction, **__: (
-            f"space:\n  # {chosen.name} {direction}\n\n{START}\n  - {{}}\n  - {{}}"
+            f"space:\n  # {chosen.name} {direction}\n\nstart:\n  - {{x: 1}}\n  - {{x: 2}}"
         ),
     )
     arguments = parse(["n.ipynb", *words])

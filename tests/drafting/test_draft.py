@@ -443,7 +443,7 @@ space:
   # use_bn: [false, true]    # true in the notebook
   # api_key: a secret?
 
-start:    # the notebook's own values, then one changed at a time: does it matter?
+start:    # the notebook's own values; then one changed at a time, which you may delete
   - {"lr": 0.001, "batch_size": 32}
   - {"lr": 0.00316, "batch_size": 32}
   - {"lr": 0.001, "batch_size": 64}
@@ -458,6 +458,8 @@ start:    # the notebook's own values, then one changed at a time: does it matte
         (0.99, {"low": 0.5, "high": 0.99}, 0.745),
         (1, {"low": 1, "high": 30}, 16),
         (2, {"low": 2, "high": 3}, 3),
+        (0.9995, {"low": 0.9991, "high": 0.9999}, 0.9997),
+        (5.0, {"low": 5.0, "high": 5.0}, 5.0),
         (3, {"low": 2, "high": 3}, 2),
         (None, [None, 3, 5], 3),
         ("sgd", ["adam", "sgd"], "adam"),
@@ -475,6 +477,9 @@ def test_the_other_value_that_a_param_gets_alone_is_well_apart_and_inside_of_its
         ("model.fit(lr)", "its training sets no seed"),
         ("a, b = train_test_split(data, random_state=1)", "its training sets no seed"),
         ("torch.manual_seed(7)", "its own seed is 7"),
+        ("import numpy as np\nnumbers = np.random.default_rng()", None),
+        ("from helpers import fix_seeds\nfix_seeds()", None),
+        ("%run setup.ipynb", None),
         ("for number in numbers: torch.manual_seed(number)", None),
         ("seed = 0", None),
     ],

@@ -87,6 +87,7 @@ class Bench:
             cwd=notebook.parent,
             runtime_folder=self.runtime_folder,
             token=self.token,
+            random_seed=0,
         )
         pool = KernelPool(setup, kernels="cold")
         kernel_patience = Patience("the kernels", may_pass=is_no_kernel)

@@ -60,6 +60,7 @@ def kernel_pool(
         cwd=cwd,
         runtime_folder=runtime_folder,
         token=runtime_folder.name,
+        random_seed=0,
     )
     pool = KernelPool(setup, kernels=kernels or ("cold" if imports is None else "fork"))
     try:
@@ -163,6 +164,7 @@ def run_alone(
         on_kernel_gone=lambda _: ended.set(),
         env=env or {},
         own_params=own or {},
+        random_seed=0,
         prepares_next=prepares_next,
         variables=variables,
         gpu_fraction=gpu_fraction,

@@ -92,6 +92,25 @@ def test_trials_of_a_notebook_without_a_seed_draw_the_same_numbers(tmp_path: Pat
     assert len({repr(record.scores) for record in result.records}) == 1
 
 
+@pytest.mark.usefixtures("started_kernels_here")
+def test_shared_cells_without_a_seed_draw_what_they_draw_in_a_started_kernel(
+    tmp_path: Path,
+) -> None:
+    cells = ("import random\nimport numpy as np\ndata = np.random.rand()", PAUSE)
+    result = sweep(
+        tmp_path,
+        *cells,
+        "val = data + np.random.rand() + random.random()",
+        shared=1,
+        jobs=1,
+        enough=forked(1),
+    )
+    kernels = {metadata(record).kernel for record in result.records}
+    proofs = {metadata(r).proof for r in result.records if metadata(r).kernel == "warm"}
+    assert (kernels, proofs) == ({"cold", "warm"}, {"equal"})
+    assert len({record.scores["val"] for record in result.records}) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("started_kernels_here")
 def test_torch_begins_with_the_same_seed_in_started_and_forked_kernels(tmp_path: Path) -> None:

@@ -148,9 +148,13 @@ def test_a_param_has_no_effect_if_trials_that_differ_in_it_alone_have_the_same_s
     def trial(number: int, acc: float, **params: Any) -> TrialRecord:
         return replace(record(number, TrialState.COMPLETED, scores={"acc": acc}), params=params)
 
-    own, lr, k = trial(0, 0.5, lr=1, k=1), trial(1, 0.6, lr=2, k=1), trial(2, 0.5, lr=1, k=4)
+    acc, other = 0.4971313231, 0.5871313231
+    own, lr, k = trial(0, acc, lr=1, k=1), trial(1, other, lr=2, k=1), trial(2, acc, lr=1, k=4)
     (remark,) = without_effect([own, lr, k])
     assert remark.startswith("k made no difference: trials 0000 and 0002")
-    assert without_effect([own, lr, trial(2, 0.5, lr=2, k=4)]) == []
-    assert without_effect([own, k, trial(3, 0.51, lr=1, k=3)]) == []
-    assert without_effect([own, trial(1, 0.5, lr=1, k=1)]) == []
+    assert without_effect([own, lr, trial(2, acc, lr=2, k=4)]) == []
+    assert without_effect([own, k, trial(3, other, lr=1, k=3)]) == []
+    assert without_effect([own, trial(1, acc, lr=1, k=1)]) == []
+    on_other_seeds = [trial(3, other, lr=1, k=1), trial(4, acc, lr=1, k=4)]
+    assert without_effect([own, k, *on_other_seeds]) == []
+    assert without_effect([trial(0, 29 / 30, k=1), trial(1, 29 / 30, k=2)]) == [], "by chance"

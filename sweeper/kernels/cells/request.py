@@ -46,7 +46,7 @@ class ExecutionRequest:
     on_kernel_gone: Callable[[bool], None]
     env: Mapping[str, str]
     own_params: Params
-    random_seed: int = 0
+    random_seed: int
     origin: KernelOrigin | None = None
     prepares_next: bool = False
     score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)

@@ -37,8 +37,8 @@ class KernelSetup:
     cwd: Path
     runtime_folder: Path
     token: str
+    random_seed: int
     frozen: Mapping[str, str] = field(default_factory=dict)
-    random_seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,11 +212,11 @@ def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refuse
         return Proven(
             Proof.IN_KIND,
             f"{never}. So the proof only shows that outputs of forked kernels have the same types "
-            "and shapes; seed all random numbers (sweeper.seed_everything) to show more",
+            "and shapes; seed generators such as np.random.default_rng() to show more",
         )
     return Refused(
         f"{never}; in a forked kernel it differed in {difference}, so kernels are not forked; seed "
-        "all random numbers (sweeper.seed_everything)"
+        "generators such as np.random.default_rng()"
     )
 
 

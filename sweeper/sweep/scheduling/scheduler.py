@@ -173,7 +173,9 @@ class TrialScheduler:
             lock=self._deciding,
         )
         may_be_worthless = plan.confirming is None and not plan.allow_changes
-        self._worthless_rule = WorthlessRule(log.code) if may_be_worthless else None
+        space = plan.settings.search_space
+        varied = [name for name, dimension in space.items() if dimension.count() != 1]
+        self._worthless_rule = WorthlessRule(log.code, varied) if may_be_worthless else None
         self._given: dict[int, tuple[TrialSpec, RunningTrial]] = {}
         self._has_begun_all = False
         self._last_end_s = time.monotonic()

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 
 from ...notebooks.compare import Execution, compare
 from ...notebooks.metadata import BLANK, metadata_of, read_metadata
 from ...notebooks.reading import read_notebook
 from ...notebooks.scores import series_of
-from ...trials import TrialRecord, TrialState
+from ...trials import TrialRecord, TrialState, is_coarse
 
 #: This number of completed trials with different params is compared (chosen, not measured).
 _MOST_COMPARED = 3
-#: A score is coarse if it is a fraction with at most this denominator (chosen, not measured), such
-#: as an accuracy over 10,000 examples. Different models often have the same accuracy, but never the
-#: same log loss to the last bit.
-_MOST_EXAMPLES = 10_000
-#: A float counts as equal to a fraction if their relative difference is at most this.
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +63,7 @@ class WorthlessRule:
 
     Args:
         code: Version of the code that the sweep's trials run.
+        names: Names of the search space. All that the trials have must differ between them.
         code_of: Returns the version of the code that a trial ran, empty if it is not known.
             Default: from its executed notebook.
         read: Reads the scores, series and outputs of a trial. Default: from its executed notebook.
@@ -78,11 +72,12 @@ class WorthlessRule:
     def __init__(
         self,
         code: str,
+        names: Collection[str],
         *,
         code_of: Callable[[TrialRecord], str] | None = None,
         read: Callable[[TrialRecord], Execution] | None = None,
     ) -> None:
-        self._code, self._code_of = code, code_of or _code_of
+        self._code, self._names, self._code_of = code, {*names}, code_of or _code_of
         self._read = read or _execution_of
         self._has_other_code: dict[int, bool] = {}
         self._lock = threading.Lock()
@@ -105,14 +100,20 @@ class WorthlessRule:
                 return None
             compared = self._with_different_params(records)
             scores = {repr(sorted(record.scores.items())) for record in compared}
-            self._is_decided = len(scores) > 1 or len(compared) == _MOST_COMPARED
-            if len(scores) > 1 or len(compared) < _MOST_COMPARED:
+            are_enough = len(compared) == _MOST_COMPARED and self._all_differ(compared)
+            self._is_decided = len(scores) > 1 or are_enough
+            if len(scores) > 1 or not are_enough:
                 return None
         run_ids = [record.run_id for record in compared]
         are_coarse = all(map(is_coarse, compared[0].scores.values()))
         if are_coarse or not _are_equal([self._read(record) for record in compared]):
             return Tied(run_ids=run_ids)
         return Worthless(run_ids=run_ids, names=_changed_names(compared))
+
+    def _all_differ(self, compared: Sequence[TrialRecord]) -> bool:
+        """Return whether all params differ: trials of `start` may have changed only some."""
+        changed = {*_changed_names(compared)}
+        return changed >= self._names & compared[0].params.keys()
 
     def _with_different_params(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
         found: dict[str, TrialRecord] = {}
@@ -134,12 +135,6 @@ def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
         name: {repr(record.params.get(name)) for record in records} for name in records[0].params
     }
     return [name for name, found in values.items() if len(found) > 1]
-
-
-def is_coarse(value: float) -> bool:
-    """Return whether a score is so coarse that different models often have the same score."""
-    share = Fraction(value).limit_denominator(_MOST_EXAMPLES)
-    return abs(value - share) <= _ROUNDING * max(1.0, abs(value))
 
 
 def _are_equal(executions: Sequence[Execution]) -> bool:

@@ -61,7 +61,12 @@ def report_of_zygote(tmp_path: Path) -> ZygoteReport:
     """Start a zygote that finds modules in a folder. Return its report."""
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     setup = KernelSetup(
-        name="python3", env=env, cwd=tmp_path, runtime_folder=tmp_path, token="sweep-test"
+        name="python3",
+        env=env,
+        cwd=tmp_path,
+        runtime_folder=tmp_path,
+        token="sweep-test",
+        random_seed=0,
     )
     imports: dict[str, Any] = {"modules": [], "argv": [], "frozen": {}}
     zygote = ZygoteProcess([sys.executable], setup, imports=imports)

@@ -44,7 +44,7 @@ def rule(*outputs: str) -> WorthlessRule:
         }
         return Execution(cells=[cell], scores=record.scores, series={})
 
-    return WorthlessRule("new", code_of=lambda _: "", read=read)
+    return WorthlessRule("new", ["lr", "x"], code_of=lambda _: "", read=read)
 
 
 def test_three_trials_with_equal_results_and_different_params_end_the_sweep() -> None:
@@ -53,6 +53,17 @@ def test_three_trials_with_equal_results_and_different_params_end_the_sweep() ->
     found = rule().judge(trials)
     assert isinstance(found, Worthless)
     assert (found.run_ids, found.names) == (["0000", "0001", "0002"], ["lr"])
+
+
+def test_trials_that_change_only_some_params_do_not_end_the_sweep() -> None:
+    alone = [{"lr": 0.1, "x": 1}, {"lr": 0.2, "x": 1}, {"lr": 0.3, "x": 1}]
+    trials = [trial(n, params, LOSS) for n, params in enumerate(alone)]
+    own_rule = rule()
+    assert own_rule.judge(trials) is None
+    assert isinstance(own_rule.judge([*trials, trial(3, {"lr": 0.4, "x": 2}, LOSS)]), Worthless)
+    other = rule()
+    assert other.judge(trials) is None
+    assert other.judge([*trials, trial(3, {"lr": 0.4, "x": 2}, 0.51312)]) is None
 
 
 @pytest.mark.parametrize(
@@ -99,7 +110,9 @@ def test_trials_of_the_code_before_a_correction_do_not_end_the_sweep() -> None:
     def judged(*scores: float) -> Tied | Worthless | None:
         old = [trial(n, {"lr": n / 10}, LOSS) for n in range(3)]
         new = [trial(n, {"lr": n / 10}, score) for n, score in enumerate(scores, start=3)]
-        return WorthlessRule("new", code_of=code_of, read=rule()._read).judge([*old, *new])
+        return WorthlessRule("new", ["lr", "x"], code_of=code_of, read=rule()._read).judge(
+            [*old, *new]
+        )
 
     assert judged(LOSS, 0.51312, 0.50002) is None
     found = judged(LOSS, LOSS, LOSS)

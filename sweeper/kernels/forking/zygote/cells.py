@@ -59,6 +59,7 @@ class CellsProcess:
         # A generator that the shared cells have used continues in each trial from where the cells
         # left it. Every other generator is seeded again in each trial.
         self._states = generators.changed_since(states)
+        setattr(app.shell, in_kernel.DRAWN, (random_seed, {*self._states}))
         libraries.settle()
 
     def attach(self, connection_file: str) -> None:

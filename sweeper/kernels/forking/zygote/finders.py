@@ -15,7 +15,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import machinery
 from importlib.util import decode_source, spec_from_file_location
 from types import SimpleNamespace
@@ -289,7 +289,7 @@ def _install_in_workers(text: str, folder: str, snapshot: Mapping[str, str]) -> 
     _after_import(_SPAWNERS, install_in_workers_of)
 
 
-def seed_generators(seed: int) -> None:
+def seed_generators(seed: int, without: Collection[str] = ()) -> None:
     """Seed the generators of `random` and of libraries, as if the notebook's first line did it.
 
     So a notebook without a seed draws the same numbers each time it runs with this seed. Libraries
@@ -297,6 +297,7 @@ def seed_generators(seed: int) -> None:
 
     Args:
         seed: Seed, an integer of 31 bits.
+        without: Libraries that go on drawing from where they are.
     """
 
     def seed_library(module: Any) -> None:
@@ -306,7 +307,7 @@ def seed_generators(seed: int) -> None:
             warnings.warn(f"{module.__name__} draws without a seed: {error}", stacklevel=2)
 
     random.seed(seed)
-    _after_import({*_SEED}, seed_library)
+    _after_import({name for name in _SEED if name.partition(".")[0] not in without}, seed_library)
 
 
 def observe_libraries() -> None:

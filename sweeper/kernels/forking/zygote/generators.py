@@ -38,11 +38,11 @@ def plain(states: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_since(start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of the generators that were seeded or used since the states `start`."""
+    """Return the states of the generators that were imported, seeded or used since `start`."""
     now = states()
     before = plain(start)
     after = plain(now)
-    return {name: now[name] for name in before if before[name] != after[name]}
+    return {name: now[name] for name in now if before.get(name) != after[name]}
 
 
 def restore(states: Mapping[str, Any]) -> None:

@@ -68,6 +68,9 @@ _PR_SET_PDEATHSIG = 1
 _DESCRIPTION_CHARACTERS = 200
 #: Integers from this size on are sent as text, because not every JSON reader supports them.
 _INTEGER_LIMIT = 1 << 63
+#: Attribute of a shell in which shared cells have run: the seed with which their random generators
+#: began, and the names of those that they have seeded or used.
+DRAWN = "_sweeper_drawn"
 #: Attribute of the shell that holds the `WatchedNumbers` and `WatchedChanges`, and the environment
 #: variable that asks the kernel to record them.
 WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
@@ -134,7 +137,11 @@ def prepare_forked(random_seed: int, **trial: Any) -> None:
     prepare(**trial)
     finders: Any = sys.modules["_sweeper_zygote.finders"]
     finders.observe_libraries()
-    _before_next_cell(lambda: finders.seed_generators(random_seed))
+    from IPython import get_ipython
+
+    seed, drawn = getattr(get_ipython(), DRAWN, (None, ()))
+    without = sys.modules.keys() if seed == random_seed else drawn
+    _before_next_cell(lambda: finders.seed_generators(random_seed, without))
 
 
 def _before_next_cell(call: Callable[[], None]) -> None:
