@@ -286,8 +286,9 @@ class Agent:
         used = self._used()
         if used + trials > self._budget:
             raise SettingsError(
-                f"this needs {trials} trials, but {max(0, self._budget - used)} of the budget of "
-                f"{self._budget} are left; give a smaller number, or ask for a greater --budget"
+                f"the sweep needs {trials} trials, but {max(0, self._budget - used)} of the budget "
+                f"of {self._budget} are left; give a smaller number, or ask the person who has "
+                "started this server for a greater --budget"
             )
         return used + trials
 

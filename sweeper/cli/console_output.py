@@ -37,8 +37,8 @@ _MOST_ENDED = 20
 #: The endings of trials are padded to the width of the longest ending, so that params are aligned,
 #: but at most to this number of characters (chosen, not measured).
 _WIDEST = 60
-#: Without a live table, a task of the sweep is printed once it has taken more than `_LONG_S`
-#: seconds. The tasks are checked every `_LOOK_S` seconds.
+#: Without a live table, a line tells what the sweep does besides its trials, as soon as that has
+#: taken more than `_LONG_S` seconds. The sweep is asked every `_LOOK_S` seconds.
 _LONG_S, _LOOK_S = 4.0, 1.0
 
 

@@ -158,8 +158,8 @@ class Mirror:
             self.copy(path).mkdir(parents=True, exist_ok=True)
         for path in linked:
             copy = self.copy(path)
-            # Through a broken link, the notebook could not write a file of its own. `Path.exists`
-            # would raise an error for a folder that the worker's user may not enter.
+            # Make no link to a missing file: a notebook that writes this file would fail. Use
+            # `os.path`: `Path.exists` raises an error in a folder that the user may not enter.
             if os.path.exists(path) and not os.path.lexists(copy):
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.symlink_to(path)

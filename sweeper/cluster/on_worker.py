@@ -43,7 +43,7 @@ _PATIENCE_S = 300.0
 
 
 def carry_out(payload: bytes) -> bytes:
-    """Run a call of a sweep in a thread of Dask. Raise nothing, whatever happens.
+    """Do on this worker what a sweep asks for, in a thread of Dask. Raise nothing.
 
     Args:
         payload: Pickled dict of built-in types, so that any version of this package can read it:
@@ -51,9 +51,9 @@ def carry_out(payload: bytes) -> bytes:
             sweep; `act`, the name of a method of `TrialsOnWorker`; and `arguments` for the method.
 
     Returns:
-        One line of JSON, then the bytes of `data` in the method's answer. The line is the rest of
-        the answer, or an object with an `error`, or null if this worker no longer belongs to the
-        sweep.
+        A line of JSON, and after it perhaps bytes. The line is what the method has returned; its
+        `data`, which are bytes, come after the line. After an error, the line is an object with an
+        `error`. It is null if this worker no longer belongs to the sweep.
     """
     try:
         asked = pickle.loads(payload)

@@ -37,8 +37,7 @@ _CHECKPOINTS = re.compile(r"\b(save_checkpoint|load_checkpoint|checkpoint_dir)\b
 #: that was pruned passes its stop on to the repetition, which then proves nothing. So it waits
 #: longer, until a trial that was not stopped has made the proof.
 _PATIENCE_S, _PATIENCE_OF_PRUNED_S = 2.0, 10.0
-#: A trial that was stopped for one of these reasons is withheld nevertheless, because its notebook
-#: had come to its end.
+#: Only a trial that was not stopped (None), or that was pruned, waits for the proof.
 _NO_STOP = (None, StopReason.PRUNED)
 
 

@@ -30,8 +30,8 @@ _RUN_LIMIT_S = 60.0
 _AWAY_LIMIT_S = 240.0
 #: Time between two checks for the run, in seconds (chosen, not measured).
 _LOOK_S = 0.2
-#: Settings of MLflow's client while it looks for the trial's run: each call is made only once, and
-#: takes at most this number of seconds (chosen, not measured).
+#: Settings of MLflow's client while it looks for the trial's run. The client repeats no failed
+#: call, because the whole search is repeated. It waits 30 s for an answer (chosen).
 _ONE_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 #: MLflow's error codes of a database that is locked, and of a server that does not answer. MLflow
 #: also gives the second one to calls that it refuses.

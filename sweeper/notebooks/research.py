@@ -276,9 +276,10 @@ class ResearchNotebook:
 
 
 def _keep_injected(node: NotebookNode) -> None:
-    """Make the cell that papermill has injected in an earlier run the parameters cell.
+    """Use the cell that an earlier run of papermill has injected as the parameters cell.
 
-    papermill would replace this cell, and the values in it that a trial does not set would be lost.
+    Otherwise, papermill would replace this cell, and its values that a trial does not set would be
+    lost.
     """
     injected = [cell for cell in code_cells(node) if INJECTED_TAG in cell_tags(cell)]
     if not injected:

@@ -65,8 +65,9 @@ _INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
 _INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
 _GROUP = re.compile(r"\d{3}(?!\d)")
 _LONE_SIGN = re.compile(rf"{_SIGN}(?<!\+)\Z")
-#: Text after digits that are part of a clock time, or of a number with a comma. Neither the time
-#: nor the number is read, unless the pattern itself matches this text.
+#: Text after digits which shows that they begin a clock time, a number with a comma, or one with
+#: points between its thousands. Then no number is read, unless the user's pattern also matches this
+#: text.
 _CLOCK = re.compile(r":\d\d(?!\d)")
 _COMMA_AND_DIGIT = re.compile(r",\d")
 _POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")

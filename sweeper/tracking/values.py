@@ -32,9 +32,10 @@ _MAX_STEP = 2**63 - 1
 
 
 def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
-    """Return the swept params as text, with `n/a` for params outside of the trial's branch.
+    """Return the swept params as text, with `n/a` for those that the trial lacks.
 
-    A trial of an earlier sweep can have params that have left the space since.
+    It lacks a param with `when` whose condition does not hold. Its params that are no longer in the
+    space are included.
 
     A param `lr` on a logarithmic scale is followed by its logarithm, `log10_lr`, because MLflow's
     parallel coordinates have no logarithmic axes.

@@ -58,7 +58,7 @@ def existing_study(n_failed: int, *, replaced: int = 0, **facts: Any) -> Any:
     return SimpleNamespace(study=study)
 
 
-def test_the_budget_counts_the_trials_of_a_study_that_may_begin_anew_or_has_begun_anew(
+def test_the_budget_counts_the_trials_of_a_study_also_after_another_has_replaced_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "p.yml").write_text(PARAMETERS)

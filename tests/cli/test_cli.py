@@ -219,7 +219,7 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
 
 
-def test_words_after_an_option_belong_to_those_before_it(
+def test_the_trials_after_an_option_are_added_to_those_before_the_option(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for command in ("replay out/s -j 4 7 0012", "diff out/s --json 7 12", "stop --json out/s 7 12"):

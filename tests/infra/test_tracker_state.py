@@ -51,7 +51,7 @@ def begin(db: Path, bucket: str, *saved: int) -> Copy:
 
 
 @pytest.mark.parametrize("store", ["bucket", "s3"])
-def test_a_new_machine_continues_with_the_last_ones_saved_state(
+def test_a_new_machine_continues_with_the_state_that_the_last_machine_saved(
     store: str, db: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"{request.getfixturevalue(store)}/tracker-{tmp_path.name}"

@@ -73,7 +73,9 @@ def test_the_original_value_of_a_left_out_argument_is_its_default() -> None:
         "from sklearn.svm import NuSVC\nSVC = NuSVC\nNuSVC()",
     ],
 )
-def test_an_argument_that_a_call_may_pass_or_that_code_sets_later_is_not_added(cell: str) -> None:
+def test_no_default_is_offered_to_a_sweep_if_the_call_or_later_code_may_set_the_argument(
+    cell: str,
+) -> None:
     assert not Assignments([cell]).knows("SVC.C")
 
 

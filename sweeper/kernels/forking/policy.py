@@ -126,7 +126,7 @@ class Inconclusive:
     """A repetition of the reference trial that proves nothing: it was stopped or lacked memory."""
 
 
-#: Result of a repetition of the reference trial.
+#: Result of the second run of the trial with which forked and started kernels are compared.
 Repetition = Run | Failed | Inconclusive
 #: Function that repeats the reference trial in a kernel that is made as the origin states.
 Repeat = Callable[[Reference, KernelOrigin], Repetition]
