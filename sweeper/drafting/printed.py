@@ -20,7 +20,7 @@ from .metrics import metric_of, words_of
 #: only its beginning, and it reads NaN and infinity in any spelling where digits would match.
 _NUMBER = r"([-+]?\.?\d[\d.eE+-]*)"
 _ANY_NUMBER = compile_pattern(
-    r"(?i)(?<![\w.,])([-+]?(?:\.?\d[\d.e+-]*|nan|inf(?:inity)?))(?![^\W\d_])"
+    r"(?i)(?<![\w.,])([-+]?(?:\.?\d[\d.e+-]*|nan|inf(?:inity)?))(?!(?!(?:st|nd|rd|th)\b)[^\W\d_])"
 )
 _OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
 #: What may be between a label and its number: no letters, or also the type of a scalar, as in

@@ -105,6 +105,7 @@ def test_a_training_in_a_local_module_counts(
         ("total: 8,453\n", "total", [8453.0]),
         ("score (RMSE): 52.8\n", "score (RMSE)", [52.8]),
         ("Cost after step 0: 0.7\nCost after step 9: 0.5\n", "Cost after step #", [0.7, 0.5]),
+        ("0th epoch loss: 0.7\n10th epoch loss: 0.5\n", "th epoch loss", [0.7, 0.5]),
     ],
 )
 def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_reads_it(
