@@ -53,6 +53,8 @@ _CROSS_VALIDATES = {"cross_val_score", "cross_validate"}
 _LEAST_DIGITS = 3
 _NAME_WORDS = 5
 _LEAST_OF_SERIES = 2
+#: From this number of equal values on, a score counts as constant (chosen, not measured).
+_LEAST_OF_CONSTANT = 3
 #: Matches an expression that falls where the score in it rises, such as `1 - accuracy`.
 _COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
 
@@ -68,6 +70,8 @@ class Doubt(StrEnum):
     TEST = "a test score"
     #: The score of a baseline, or a value before any training.
     BASELINE = "a baseline or an initial value"
+    #: The same at each step of the training, so nothing seems to have an effect on it.
+    CONSTANT = "the same at each step"
     #: Computed in the code before the training.
     EARLY = "computed before the training"
     #: Adds up the values of a loop, so it depends on the loop's length.
@@ -650,6 +654,8 @@ class _Run:
         is_sum = score.key == "" and score.name in self._sums
         node = self._code.statements[score.at][1]
         is_loop = _is_of_loop(node, score.name)
+        n_values = len(score.values)
+        is_constant = n_values >= _LEAST_OF_CONSTANT and len({*score.values}) == 1
         is_plain = score.key == "" and split == "" and not is_sum
         is_of_batch = score.key == "" and score.name in _of_batches(node)
         is_of_batch |= score.key == "pattern" and score.loops > 1 and score.at in self._trains
@@ -670,6 +676,7 @@ class _Run:
             doubt
             for doubt, holds in {
                 Doubt.BASELINE: is_baseline,
+                Doubt.CONSTANT: is_constant,
                 Doubt.EARLY: is_early,
                 Doubt.SUM: is_sum,
                 Doubt.LAST: is_last,
@@ -703,7 +710,7 @@ class _Run:
         rank = (
             not is_reported,
             is_number_only or is_whole,
-            is_baseline,
+            is_baseline or is_constant,
             is_early or is_sum or is_of_batch or is_item,
             metric is None,
             order,

@@ -484,6 +484,7 @@ def test_the_first_score_is_the_one_that_people_mean_in_the_direction_that_is_be
         (["train_accuracy = abs(2 / 3)"], Doubt.TRAINING),
         (["test_accuracy = abs(2 / 3)"], Doubt.TEST),
         (["print('baseline RMSE', 1.5)"], Doubt.BASELINE),
+        (["for i in range(3): print(f'val acc: {i * 0.0}')"], Doubt.CONSTANT),
         (["misfit = abs(2 / 3)"], Doubt.UNKNOWN),
         (["val_accuracy = abs(-1.0)"], Doubt.SATURATED),
         (["for name in 'ab': auc = abs(2 / 3)"], Doubt.ITEM),
