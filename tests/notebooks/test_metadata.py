@@ -42,6 +42,7 @@ FULL = TrialMetadata(
     params={"lr": 0.1, "kinds": ["a", None], "is_deep": True},
     fixed={"epochs": 3},
     seed=123,
+    random_seed=7,
     attempt=2,
     code="12345678",
     scores={"val": 0.5, "loss": math.inf},
