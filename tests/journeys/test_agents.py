@@ -70,7 +70,7 @@ def test_an_agent_gets_from_a_proposal_to_a_confirmed_winner_within_its_budget(
         absent = await call("sweep", notebook="no.ipynb", study="bad", trials=1)
         assert "there is no such notebook" in absent
         great = await call("sweep", notebook="idea.ipynb", study="idea", trials=100)
-        assert "this needs 100 trials, but 8 of the budget of 8 are left" in great
+        assert "needs 100 trials, but 8 of the budget of 8 are left" in great
 
         for study, trials in (("base", 1), ("idea", 2)):
             await call("sweep", notebook=f"{study}.ipynb", study=study, trials=trials)
