@@ -87,7 +87,7 @@ def test_an_agent_gets_from_a_proposal_to_a_confirmed_winner_within_its_budget(
         assert won["counts"] is True
         assert won["gain"] == pytest.approx(10, abs=1)
         assert (await call("compare", new="base", old="idea"))["counts"] is False
-        assert "this needs 5 trials, but 0 of" in await call("confirm", study="idea")
+        assert "needs 5 trials, but 0 of" in await call("confirm", study="idea")
 
     with closing(Agent(parameters, budget=8, jobs="2")) as agent:
         with_agent(server_of(agent), work)
