@@ -286,7 +286,7 @@ class Agent:
         used = self._used()
         if used + trials > self._budget:
             raise SettingsError(
-                f"the sweep needs {trials} trials, but {max(0, self._budget - used)} of the budget "
+                f"the call needs {trials} trials, but {max(0, self._budget - used)} of the budget "
                 f"of {self._budget} are left; give a smaller number, or ask the person who has "
                 "started this server for a greater --budget"
             )

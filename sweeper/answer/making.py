@@ -160,9 +160,11 @@ class StudySoFar:
         left = left_to_begin(self.records, trials=planned, combinations=combinations)
         fits = repeat is None or left >= repeat.runs
         records = self.records
-        begun = sum(one.by_hand for one in records if one.is_final or not one.state.has_ended)
+        begun = sum(
+            record.by_hand for record in records if record.is_final or not record.state.has_ended
+        )
         queued = max(0, self.by_hand - begun)
-        return queued + (left if fits or not all(one.is_final for one in records) else 0)
+        return queued + (left if fits or not all(record.is_final for record in records) else 0)
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
         """Return a trial's score with the sign that makes greater values better."""

@@ -195,11 +195,8 @@ def another_value(own: Any, space: Any) -> Any:
     far = back((to(own) + to(high if is_high_farther else low)) / 2)
     if isinstance(low, int):
         return round(far) if round(far) != own else own + (1 if is_high_farther else -1)
-    return next(
-        value
-        for digits in (3, 6, 17)
-        if low <= (value := float(f"{far:.{digits}g}")) <= high and value != own
-    )
+    rounded = [float(f"{far:.{digits}g}") for digits in (3, 6, 17)]
+    return next((value for value in rounded if low <= value <= high and value != own), own)
 
 
 def _sizes(own: int) -> list[int]:
