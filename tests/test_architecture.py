@@ -350,6 +350,11 @@ def test_a_sweeps_process_does_not_import_the_libraries_of_kernels() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_the_command_line_is_read_without_the_library_that_checks_settings() -> None:
+    code = "import sys, sweeper.cli.parser; print('pydantic' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
 def test_all_public_names_can_be_imported_and_no_others_are_listed() -> None:
     for name in sweeper.__all__:
         assert getattr(sweeper, name).__name__.rpartition(".")[2] == name

@@ -216,7 +216,7 @@ COMMANDS = {
     "init": _command(
         "print a parameters file made from a notebook",
         init.init,
-        "init -i my.ipynb --run > my.yml",
+        "init my.ipynb --run > my.yml",
         _INPUT,
         _flag("--run", "run the notebook once as it is, and state the scores that it shows"),
         _KERNEL,
@@ -229,7 +229,7 @@ COMMANDS = {
     "check": _command(
         "find mistakes before you pay for a sweep",
         checks.check,
-        "check -i my.ipynb -p my.yml -j 4",
+        "check my.ipynb -j 4",
         _INPUT,
         _argument(
             "-o --output",

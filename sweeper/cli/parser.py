@@ -13,6 +13,9 @@ from ..settings.messages import nearest
 from ..trials import as_template, is_utf8
 from .options import COMMANDS, VERSION
 
+#: How the file of a notebook ends: a notebook, or a script in jupytext's percent format.
+_NOTEBOOKS = (".ipynb", ".py")
+
 
 class _Parser(argparse.ArgumentParser):
     """A parser that raises one message for a wrong command line, instead of printing its usage.
@@ -44,6 +47,21 @@ def _refuse_other_encodings(words: Sequence[str]) -> None:
             )
 
 
+def _with_notebook_named(command: str, notebook: str, *rest: str) -> list[str]:
+    """Return the command line of a notebook that is named without an option.
+
+    What the user has written in `rest` has priority, because it comes last.
+    """
+    if command == "init":
+        return [command, "-i", notebook, *rest]
+    path = Path(notebook)
+    has_study = any(word.partition("=")[0] == "--study" for word in rest)
+    name = "{study}" if has_study else as_template(path.stem)
+    output = f"out/{name}.{{run_id}}.ipynb"
+    parameters = str(path.with_suffix(".yml"))
+    return [command, "-i", notebook, "-o", output, "-p", parameters, *rest]
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line.
 
@@ -65,17 +83,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
         print(f"notebook-hpo {version('notebook-hpo')}")
         raise SystemExit
-    if words[0] == "run" and len(words) > 1 and words[1].endswith((".ipynb", ".py")):
-        del words[0]
-    proposes = words[0].endswith((".ipynb", ".py"))
+    proposes = False
     if not words[0].startswith("-"):
-        if proposes:  # The user's options have priority, because they come after these words.
-            path = Path(words[0])
-            parameters = str(path.with_suffix(".yml"))
-            has_study = any(word.partition("=")[0] == "--study" for word in words)
-            name = "{study}" if has_study else as_template(path.stem)
-            output = f"out/{name}.{{run_id}}.ipynb"
-            words = ["run", "-i", words[0], "-o", output, "-p", parameters, *words[1:]]
+        if words[0].endswith(_NOTEBOOKS):
+            words.insert(0, "run")
+        if words[0] in ("run", "init", "check") and words[1:] and words[1].endswith(_NOTEBOOKS):
+            proposes = words[0] == "run"
+            words = _with_notebook_named(*words)
         if words[0] not in COMMANDS:
             same = "the command that began a study also resumes it"
             hint = same if words[0] in ("resume", "continue") else nearest(words[0], COMMANDS)

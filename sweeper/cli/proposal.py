@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotebookError, OutputError, SettingsError, first_line
 from ..files import write_atomically
-from ..settings.sections import study_name_of
 from ..settings.units import duration
 from ..trials import StudyPaths
 from .console_output import ConsoleOutput
@@ -76,6 +75,7 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
         if not options.dry_run:
             return True
     from ..notebooks.research import ResearchNotebook
+    from ..settings.sections import study_name_of
 
     notebook = ResearchNotebook(options.input)
     if options.dry_run:

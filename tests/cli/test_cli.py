@@ -105,6 +105,14 @@ def test_a_notebook_as_the_only_argument_names_its_outputs_and_its_parameters_fi
     assert outputs.notebook("0000") == Path("out/n{b} (1).0000.ipynb").absolute()
 
 
+def test_a_notebook_after_check_or_init_names_the_files_of_its_sweep() -> None:
+    checked = parse(["check", "a/n.ipynb", "-j", "2"])
+    assert (checked.input, checked.parameters) == ("a/n.ipynb", "a/n.yml")
+    assert checked.output == parse(["a/n.ipynb"]).output
+    assert parse(["check", "n.ipynb", "-p", "b.yml"]).parameters == "b.yml"
+    assert parse(["init", "n.ipynb", "--run"]).input == "n.ipynb"
+
+
 @pytest.mark.parametrize("study", [["--study", "wide"], ["--study=wide"]])
 def test_a_second_study_of_a_notebook_as_the_only_argument_has_outputs_of_its_own(
     study: Sequence[str],
