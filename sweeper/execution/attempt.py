@@ -62,15 +62,16 @@ class Attempt:
         site: Kernels, memory, GPUs and disk that the trial uses.
         kernel: How the kernel must be made. None if the fork policy decides.
         repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated for a proof
-            of forked kernels. None for a trial of the sweep, whose limit is `limits.trial`.
+            of forked kernels. None for a trial of the sweep, which has the limit `limits.trial`.
         earlier: Metadata of a run of this trial that failed, whose checkpoint this run resumes if
             there is one.
 
     Attributes:
         file: The executed notebook of the trial.
         result: Result of the kernel. Until the kernel has run, the result of a stopped trial.
-        outcome: Outcome of the trial. Until the run is judged, that of a stop for an internal
-            reason. Replaced if forking was not proven.
+        outcome: Outcome of the trial. Until the run is judged, the outcome of a trial that an error
+            of the sweeper has stopped. Replaced if the kernel was forked, and forking was not
+            proven to give the same results.
     """
 
     def __init__(
@@ -154,7 +155,8 @@ class Attempt:
         except BaseException:  # No kernel has started, so nothing else frees memory and GPU.
             self._held.close()
             raise
-        # A machine that ends has perhaps ended what the notebook has started.
+        # A machine that shuts down may have killed a process of the notebook before the sweep was
+        # told to stop. Then the trial counts as stopped, not as failed.
         lost_a_process = fault_of(result) is Fault.LOST_PROCESS
         if lost_a_process and kernels.wait_for_stop(self.running.control):
             result = replace(result, ending=kernels.Stopped())
@@ -191,7 +193,10 @@ class Attempt:
         return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
 
     def _notices(self) -> dict[Notice, tuple[str, ...]]:
-        """Return what the kernel has noticed. Of files, keep those that the trials' code names."""
+        """Return the kernel's notices by kind, without empty ones.
+
+        Of the overwritten files, keep those that the code of the trials names.
+        """
         noticed = {Notice(kind): tuple(names) for kind, names in self.result.answer.notices.items()}
         if files := noticed.get(Notice.OVERWRITTEN_FILES):
             noticed[Notice.OVERWRITTEN_FILES] = named_in(self._site.workload.code, files)
@@ -225,7 +230,7 @@ class Attempt:
 
     @property
     def is_early(self) -> bool:
-        """Whether the kernel was forked before forked kernels were proven."""
+        """Whether the kernel was forked before forking was proven to give the same results."""
         is_repetition = self._repetition_limit_s is not None
         return self._kernel is not None and self._kernel.is_forked and not is_repetition
 
@@ -254,7 +259,11 @@ class Attempt:
         self._site.patience.attempt(self.file.write)
 
     def _heed_proof(self) -> None:
-        """Note that the kernel's results count, or end the kernel if they do not."""
+        """Act on the proof of forked kernels, if there is a result while the notebook runs.
+
+        If forking was proven, write that into the notebook. If not, kill the kernel, because its
+        results cannot count.
+        """
         pid = self.running.points.pid
         match self._verdict:
             case Verdict.COUNTS:
@@ -286,7 +295,8 @@ class Attempt:
     def _kernel_to_use(self) -> KernelOrigin | None:
         """Return how the kernel must be made. None if the fork policy decides."""
         changed = changed_since(self._site.workload, self.spec)
-        # Shared cells have run with the present value, but this trial has a value of its own.
+        # Cells tagged `shared` have run with the present value of the parameters file. This trial
+        # began with another value, so it must run these cells itself, in a started kernel.
         if self._kernel is None and changed:
             names = ", ".join(changed)
             return KernelOrigin(reason=f"the trial began with another value of {names}")

@@ -1,4 +1,4 @@
-"""Keep the executed notebook of an earlier attempt, and no checkpoints of another trial."""
+"""Prepare the paths of an attempt: keep earlier notebooks, remove checkpoints of other trials."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from .verdict import failed
 
 
 def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
-    """Prepare the paths of an attempt, so that it can write its notebook and resumes only itself.
+    """Prepare the paths of an attempt, so that it loses no notebook and resumes only its own trial.
 
-    The executed notebook of the previous attempt is renamed and kept, except that of an observed
-    run, which the run overwrites when it continues.
+    The executed notebook of the previous attempt is renamed and kept. The exception is a notebook
+    that the attempt continues under the same name, as in a run that is only observed, to draft a
+    parameters file.
 
-    If no earlier attempt has written a notebook, none has saved a checkpoint. Then the checkpoints
-    in the trial's folder are removed: a study with the same folder may have left them.
+    If no earlier attempt has written a notebook, none has saved a checkpoint. Then checkpoints in
+    the trial's folder are removed, because another study with the same folder may have left them
+    there.
 
     Args:
         spec: Spec of the trial.

@@ -1,8 +1,9 @@
-"""Let no slot wait at the start of a sweep: fork kernels before the proof, and withhold outcomes.
+"""Let no slot wait at the start of a sweep: fork kernels before forking is proven to be safe.
 
-The zygote starts with the sweep, from the imports that the notebook's code shows. A trial whose
-kernel was forked before the proof ends as usual, and frees its slot. Its outcome is recorded only
-when forking is proven. Else the trial runs again, in a started kernel.
+The zygote, from which kernels are forked, starts with the sweep and imports what the notebook's
+code shows. A trial whose kernel was forked before the proof ends as usual, and frees its slot. Its
+outcome is *withheld*: recorded only when forking is proven to give the same results as started
+kernels. If the proof fails, the trial runs again, in a started kernel.
 """
 
 from __future__ import annotations
@@ -26,23 +27,24 @@ from .workload import Workload
 #: Kernels are forked early if more trials are left than this number for each slot (chosen, not
 #: measured). The proof takes the time of one trial.
 _FEWEST_LEFT = 2
-#: Seconds that a forked kernel is assumed to save at most (chosen). What it saves is measured only
-#: when the zygote has started.
+#: Seconds that a forked kernel is assumed to save at most (chosen). The true number is known only
+#: after the imports of the process that kernels are forked from.
 _SAVES_S = 10.0
-#: Matches the names by which a notebook saves checkpoints. Its trials are long, and their
-#: checkpoints would be lost with a sweep that is interrupted before the proof.
+#: Matches the calls by which a notebook saves checkpoints. The trials of such a notebook are long,
+#: and their checkpoints would be lost if the sweep was interrupted before the proof. So their
+#: kernels are not forked early.
 _CHECKPOINTS = re.compile(r"\b(save_checkpoint|load_checkpoint|checkpoint_dir)\b")
-#: If no trial makes the proof for this number of seconds, a withheld trial makes it (chosen, not
-#: measured). Usually, the trial that follows the reference in its slot makes it at once. A trial
-#: that was pruned passes its stop on to the repetition, which then proves nothing. So it waits
-#: longer, until a trial that was not stopped has made the proof.
+#: If no trial makes the proof for this number of seconds, a trial whose outcome is withheld makes
+#: it (chosen, not measured). Usually, the trial that follows the reference in its slot makes the
+#: proof at once. A pruned trial waits longer, until another trial has made the proof: its own stop
+#: would also stop the repetition of the reference, which then proves nothing.
 _PATIENCE_S, _PATIENCE_OF_PRUNED_S = 2.0, 10.0
 #: Only a trial that was not stopped (None), or that was pruned, waits for the proof.
 _NO_STOP = (None, StopReason.PRUNED)
 
 
 def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
-    """Start the zygote with the first trial of a sweep, if that saves time.
+    """Start the process to fork from with the first trial of a sweep, if that saves time.
 
     Args:
         site: Site of the trial.
@@ -50,7 +52,7 @@ def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
         running: The trial.
 
     Returns:
-        Whether the trial waits for no zygote, because its kernel is started.
+        Whether the trial does not wait for that process, because its kernel is started.
     """
     workload, pool = site.workload, site.pool
     is_python = workload.notebook.language == "python"
@@ -64,7 +66,7 @@ def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
 
 
 def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
-    """Return whether an early start saves time, as far as it is known before any kernel.
+    """Return whether forking before the proof likely saves time, before any kernel has run.
 
     Args:
         workload: What the trials have in common.
@@ -80,7 +82,7 @@ def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
 
 
 def without_unproven(spec: TrialSpec) -> TrialSpec:
-    """Remove what an earlier attempt has saved if its kernel was forked before the proof.
+    """Remove the checkpoints of an earlier attempt if its kernel was forked before the proof.
 
     Returns:
         The spec of an attempt that begins anew in this case.
@@ -94,9 +96,10 @@ def without_unproven(spec: TrialSpec) -> TrialSpec:
 
 
 def withhold(site: Site, attempt: Attempt) -> None:
-    """Wait until it is decided whether the outcome of an attempt counts. If not, replace it.
+    """Wait for the proof, if an attempt's kernel was forked before it.
 
-    The trial's slot is free meanwhile. The outcome is in memory only, so a trial whose sweep is
+    If forking was not proven, replace the attempt's outcome, so that the trial runs again. The
+    trial's slot is free meanwhile. The outcome is in memory only, so a trial whose sweep is
     killed runs again.
 
     Args:
@@ -132,7 +135,8 @@ def is_disproven(site: Site, attempt: Attempt) -> bool:
 def _has_verdict(site: Site, attempt: Attempt) -> bool:
     """Wait for a verdict. Return False if the trial is stopped first.
 
-    If nobody makes the proof, this trial makes it. It gives up if there is no reference.
+    If no other trial makes the proof, this trial makes it. Without a reference trial there can be
+    no proof: then the function returns True, although the verdict is still pending.
     """
     policy, running = site.pool.policy, attempt.running
     control = running.control

@@ -24,8 +24,8 @@ _PROBE = Path(__file__).parent / "python_probe.py"
 #: Longest time in seconds for each process that describes the environment (chosen). Listing
 #: hundreds of packages on a network disk takes more than 10 s.
 _LIMIT_S = 30.0
-#: Parts of an environment, in addition to its Python, that can change results. The values are their
-#: names for users.
+#: Parts of an environment, in addition to its Python and packages, that can change results. The
+#: values are what users read for them.
 _FACTS = {
     "cpu": "the processor",
     "gpus": "the GPU",

@@ -25,7 +25,8 @@ def new_file(
     Args:
         site: Site of the trial.
         spec: Spec of the trial.
-        earlier: As in `ExecutedNotebook`.
+        earlier: Metadata of an earlier run of this attempt, whose checkpoint the trial resumes; see
+            `ExecutedNotebook`.
     """
     workload = site.workload
     node = kernels.inject(
@@ -81,7 +82,8 @@ def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
 def changed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
     """Return the names whose value in this trial differs from that in trials that begin now.
 
-    Since the trial began, they have been fixed, or have left the space or `fixed`.
+    The parameters file was changed after the trial began: these names were moved to `fixed`, or
+    removed from `fixed` or the search space.
     """
     own, fixed = own_params(workload, spec).keys(), spec.fixed.keys()
     return sorted((own - workload.own_names) | (fixed - workload.settings.fixed.keys()))

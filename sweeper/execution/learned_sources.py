@@ -17,7 +17,7 @@ class LearnedSources:
     Attributes:
         settings: Settings of the sweep.
         libraries: Names of the libraries whose logged values were used as reports.
-        ranks: Highest source that a completed trial had, by score.
+        ranks: By score, the source with the highest priority that gave it in a completed trial.
         unjudged: Objectives whose points are useless for pruning, because a library logs the points
             but another source gives the final score. The values are the names of the libraries.
     """

@@ -98,7 +98,11 @@ class _Trials:
         self._has_ended_elsewhere = False
 
     def serve(self) -> None:
-        """Run trials in one slot: each until it ends, is frozen or withheld, then the next one."""
+        """Run one trial after another in a slot.
+
+        The slot turns to the next trial when a trial ends, is frozen (paused), or waits for the
+        proof of forked kernels with its outcome withheld.
+        """
         while (trial := self._source.next_trial()) is not None:
             running = trial[1]
             begun = self._begun.get(running)

@@ -1,7 +1,8 @@
-"""Choose the files next to the notebook that each trial writes under the same name.
+"""Find out which files next to the notebook every trial writes under the same name.
 
 All trials of a sweep run in the notebook's folder. A notebook that saves its best model as
-`best.pt` overwrites the file of the trial before, and may read that of a trial beside it.
+`best.pt` overwrites the file of an earlier trial, and may read the file of a trial that runs at the
+same time.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from pathlib import Path
 
 
 def named_in(code: str, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of files whose names stand in the code of the trials.
+    """Return the paths of the files whose names the code of the trials contains.
 
-    A text in the code must end with the name, alone or behind a folder. So a file whose name is
-    made of a trial's params or run id is not one of them. The language of the code does not matter.
+    The name must be the end of a string literal, alone or after a folder. So a file whose name is
+    built from a trial's params or run id is left out: no other trial writes it. The language of the
+    code does not matter.
     """
     return tuple(
         path

@@ -1,4 +1,7 @@
-"""Prove that kernels may be forked: repeat a reference trial, and compare the results."""
+"""Prove that forked kernels give the same results as started ones.
+
+A trial that completed in a started kernel, the reference, is repeated in forked kernels.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 
 
 def prove_forking(site: Site, running: RunningTrial) -> None:
-    """Prove that kernels may be forked, if a proof is due.
+    """Prove that kernels may be forked, if a proof is due; see `ForkPolicy.prove`.
 
     If another slot makes the proof, wait for its result.
 
@@ -101,7 +104,8 @@ def _repeat(
         chore = Chore(kind=ChoreKind.PROVING, since_s=time.monotonic(), expected_s=expected_s)
         running.control.chore = chore
     repeated = RunningTrial()
-    # The folder of the sweep is removed even after a kill. A kernel may still write into this one.
+    # Use the sweep's private folder, which is removed even after a kill. Ignore errors of the
+    # clean-up, because a kernel may still write into the temporary folder.
     temporary = tempfile.TemporaryDirectory(dir=site.folder, ignore_cleanup_errors=True)
     with temporary as folder, running.control.passed_on(repeated.control):
         spec = replace(

@@ -56,7 +56,7 @@ def _guarded(token: str, folder: Path) -> Iterator[Path]:
 def clear_up(study_folder: Path) -> None:
     """End the processes and remove the folders of a sweep that died together with its guard.
 
-    Files that it has not finished to write are removed, too.
+    Unfinished files that the sweep was writing are removed, too.
 
     The caller must hold the lock of the study's folder, so that no other sweep of the study runs.
     """

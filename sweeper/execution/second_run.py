@@ -20,7 +20,7 @@ _NOT_BY_THE_KERNEL = frozenset(
 
 #: Origin of the kernel for a trial that runs again.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")
-#: Origin of a kernel that replaces one that did not start.
+#: Origin of a kernel that replaces another one, which did not start.
 AFTER_NO_KERNEL = KernelOrigin(reason="the kernel before it did not start")
 
 
@@ -53,7 +53,10 @@ def decide_second_run(
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
-    """Kind of a failure. Two failures of one kind are compared with a started kernel only once.
+    """Kind of a failure in a forked kernel.
+
+    Only the first failure of each kind is run again in a started kernel, which shows whether the
+    fork was the cause.
 
     Attributes:
         reason: Why the trial failed.

@@ -65,7 +65,8 @@ def judge(
     )
     found: list[Disagreement] = []
     if isinstance(result.ending, Finished):
-        # A notebook that ended early may have a variable that it had not yet printed.
+        # Compare the sources of a score only in a notebook that finished. One that ended early may
+        # have changed a variable without having printed its new value.
         for name, given in scraped.given.items():
             found += disagreements(name, given)
         language = file.node.metadata.get("language_info", {}).get("name", "python")
@@ -97,7 +98,10 @@ def judge(
 
 
 def _had_scores(file: ExecutedNotebook, scraped: Scraped, settings: Settings) -> bool:
-    """Return whether each objective had a value before the failing cell began."""
+    """Return whether each objective had a value before the failing cell began.
+
+    If so, trials do not need the failing cell.
+    """
     failing = [
         cell
         for cell in code_cells(file.node)
@@ -153,7 +157,7 @@ def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
 
 
 def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
-    """Return the outcome of a trial whose kernel died while the trial was frozen.
+    """Return the outcome of a trial whose kernel died while the trial was frozen (paused).
 
     Such a trial ends as stopped, so that it runs again, unless it ran out of memory.
     """
@@ -168,10 +172,10 @@ def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
 
 
 def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
-    """Return the outcome of a trial, which has failed if it found a full disk for the second time.
+    """Return the outcome of a trial, as a failure if it has found a full disk for the second time.
 
-    The trial may fill the disk because of its params. Otherwise no start of the sweep would get
-    beyond this trial.
+    A full disk stops the sweep, whose next start runs the trial again. If the trial itself fills
+    the disk, because of its params, the sweep would never get beyond it.
     """
     if outcome.reason is not Reason.FILE or spec.continues is None:
         return outcome
@@ -179,8 +183,8 @@ def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
         return outcome
     return failed(
         Reason.FILE,
-        f"{outcome.message}; so it was in the attempt before, too, so the params may fill it; "
-        "if they do not, free space, and run the trial again with `retry`",
+        f"{outcome.message}; the previous attempt of this trial ended in the same way, so its "
+        "params may fill the disk; if they do not, free space, and run the trial again with `retry`",
     )
 
 

@@ -107,7 +107,7 @@ class Worker:
         return attempt.settle(took_s)
 
     def _first_run(self, spec: TrialSpec, running: RunningTrial) -> Attempt:
-        """Execute the notebook. If no kernel starts, wait and try again."""
+        """Execute the notebook, repeatedly if no kernel starts, and return the last attempt."""
         pool = self.site.pool
         early = pool.policy.early_origin(
             running, pool.fork_server.available, is_usual=is_usual(self.site, spec)
@@ -125,7 +125,7 @@ class Worker:
             attempt = Attempt(spec, running, self.site, kernel=AFTER_NO_KERNEL)
             execute()
 
-        with suppress(NoKernelError):  # The outcome of the attempt states this error.
+        with suppress(NoKernelError):  # The attempt's outcome already contains this error.
             self.site.kernel_patience.insist(execute, execute_anew)
         return attempt
 
@@ -133,8 +133,9 @@ class Worker:
         """Run a failed trial again in a started kernel.
 
         If the trial does not fail there, forking was the cause, and no more kernels are forked.
-        Failures of one kind are compared only once. A comparison does not resume the checkpoint of
-        the run that failed, unless the trial resumes an earlier attempt, whose work would be lost.
+        Failures of one kind are compared only once. A second run for comparison does not resume the
+        checkpoint of the run that failed. The exception is a trial that resumes an earlier attempt,
+        because the work of that attempt would be lost.
 
         Args:
             why: Why the trial runs again.
@@ -148,7 +149,7 @@ class Worker:
         running, published = first.running, first.running.points.step
         if is_comparison and first.spec.continues is None:
             shutil.rmtree(first.spec.checkpoint_dir, ignore_errors=True)
-        running.points.keep(lambda _: None)  # From now on, the second run keeps them.
+        running.points.keep(lambda _: None)  # Record only the second run's points from now on.
 
         def resume(point: Point) -> None:
             # The first run has published all points up to its last step, so publish only later

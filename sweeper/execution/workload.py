@@ -33,18 +33,19 @@ class Workload:
         paths: Paths of the study.
         snapshot: Modules that kernels import instead of the files on disk. None if they import the
             files on disk.
-        code_folder: Folder of the notebook if it is not `snapshot.folder`, without symbolic links:
-            on a worker, or where the project was moved since. None for `snapshot.folder`.
+        code_folder: Folder of the notebook, without symbolic links, if it differs from
+            `snapshot.folder`: on a worker, or if the project was moved. None if it is
+            `snapshot.folder`.
         host: Name of the machine where the trials run. Empty if it is the sweep's machine.
         data: Data that the trials read. None if the parameters file names none.
         tracking: MLflow tracking URI with its password, for MLflow calls in the notebook itself.
             None if these calls go where the notebook says.
-        observed: What an observed run depends on. Its kernel records the numbers that the notebook
-            computes. None for the trials of a study.
+        observed: What a run depends on that is only observed, to draft a parameters file: its
+            kernel records the numbers that the notebook computes. None for the trials of a study.
         random_seed: Seed with which the random generators of all trials begin. None if those of
             each trial begin with its own seed.
         replaces_seeds: Whether a trial's seed replaces the seeds that the notebook sets in
-            libraries, as in repeats on several seeds.
+            libraries, as when trials are repeated with several seeds.
     """
 
     notebook: ResearchNotebook

@@ -54,7 +54,7 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         )
     folder = Path(os.path.abspath(trial().artifact_folder))
     place = folder / name
-    if place.exists() and source.samefile(place):  # A library has written the file there.
+    if place.exists() and source.samefile(place):  # A library has written the artifact itself.
         return place
     if folder.is_relative_to(source):
         raise ValueError(

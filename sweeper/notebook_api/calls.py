@@ -92,7 +92,7 @@ _Call = TypeVar("_Call", bound=Callable[..., None])
 
 
 def _says_what_is_missing(report: _Call) -> _Call:
-    """Decorate `report`, so that a call without a step raises an error that shows a right call."""
+    """Decorate `report`, so that the error of a call without a step shows how to write the call."""
 
     @functools.wraps(report)
     def with_step(*step: Any, **metrics: Any) -> None:
@@ -157,7 +157,7 @@ def _end_if_asked() -> None:
 
     Raises:
         TrialPruned: The pruner ends the trial early.
-        TrialStopped: The sweep is being stopped, and the notebook does not ask for it itself.
+        TrialStopped: The sweep is being stopped, and the notebook does not call `should_stop`.
     """
     request = _stop_request()
     if request is None:

@@ -135,7 +135,7 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
     """
     found = _newest_complete(Path(trial().folder))
     if found is None:
-        for name, target in state.items():  # Else the trial would fail only after it was killed.
+        for name, target in state.items():  # Find mistakes now, not when a killed trial resumes.
             if not _can_load(target):
                 raise ValueError(
                     f"load_checkpoint({name}=…): expected an object with a load_state_dict(), such "
@@ -168,7 +168,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def is_checkpoint(name: str) -> bool:
-    """Return whether a file has the name of a checkpoint. `save_checkpoint` never changes one."""
+    """Return whether a file has the name of a checkpoint. A written checkpoint never changes."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -270,7 +270,7 @@ def _dump(content: Mapping[str, Any], file: IO[bytes]) -> None:
                 raise _not_storable(name, value, reason) from reason
         raise error
     except RuntimeError as error:
-        if isinstance(error.__context__, OSError):  # torch's own error hides the full disk.
+        if isinstance(error.__context__, OSError):  # torch's own error hides a full disk.
             raise error.__context__ from error
         raise
 

@@ -140,7 +140,7 @@ def seeded_loader(
         del options["batch_size"]
     one_by_one = batch_size is None and not in_batches
     collate = options.get("collate_fn") or (default_convert if one_by_one else default_collate)
-    samples: Any = _SeededDataset(dataset, seed, collate)  # It has all methods of a Dataset.
+    samples: Any = _SeededDataset(dataset, seed, collate)  # It behaves as a torch Dataset.
     return _with_state(DataLoader(samples, **(options | {"collate_fn": _unchanged})), keys)
 
 
@@ -249,7 +249,7 @@ class _SeededDataset:
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:  # … and `loader.dataset.transform = …`.
+    def __setattr__(self, name: str, value: Any) -> None:  # Users set `loader.dataset.transform`.
         if name.startswith("_"):
             super().__setattr__(name, value)
         else:

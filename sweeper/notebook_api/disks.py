@@ -15,7 +15,8 @@ from .messages import TRIAL_VARIABLE
 T = TypeVar("T")
 
 #: A write that fails in a trial is repeated for `PATIENCE_S` seconds, with pauses of `_PAUSE_S`
-#: seconds (chosen, not measured). A fault of the machine must not fail a trial.
+#: seconds (chosen, not measured). A disk that is full or unavailable for a while must not fail a
+#: trial.
 PATIENCE_S, _PAUSE_S = 60.0, 0.5
 
 
@@ -52,7 +53,10 @@ def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
 
 
 def _is_of_the_source(error: OSError) -> bool:
-    """Return whether a copy fails because a source is missing, such as the target of a link."""
+    """Return whether a copy of a folder fails because a file in it is missing.
+
+    An example is the target of a symbolic link. Repeating the copy would not help then.
+    """
     if not isinstance(error, shutil.Error):
         return False
     return any(not Path(source).exists() for source, *_ in error.args[0])

@@ -14,8 +14,9 @@ from .messages import KERNEL_VARIABLE, MARK_VARIABLE, MIME, REPORTS_VARIABLE, Po
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
-#: Shortest time between two updates of a display, in seconds (chosen, not measured). If a sweep has
-#: no socket yet, as in a shared cell, a display carries the points, so each is displayed at once.
+#: Shortest time between two updates of a display, in seconds (chosen, not measured). In a cell
+#: tagged `shared`, the sweep has no socket yet, and receives the points as parts of displays. So
+#: each point is displayed at once there.
 _MIN_INTERVAL_S = 0.2
 
 

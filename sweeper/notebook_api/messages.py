@@ -29,8 +29,8 @@ OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
 MARK_VARIABLE = "SWEEPER_MARK"
 #: Environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
-#: Facts that a notebook sends in addition to points: it has called `should_stop`, it is ending
-#: because of a stop, and one of its reports raises an exception.
+#: Facts that a notebook sends to the sweep in addition to points: it has called `should_stop`, it
+#: is ending because of a stop, and one of its reports raises an exception.
 HANDLES_STOP, STOPPING, RAISING = "listens", "obeys", "raises"
 #: Size of the largest datagram and of the socket's buffer, in bytes (chosen, not measured).
 DATAGRAM_BYTES = 1 << 20
@@ -71,9 +71,10 @@ class Point:
         metrics: Values by name.
         source: Way in which the notebook has stated the values.
         library: Name of the library that has logged the values. Empty for other sources.
-        unread: Printed text where a number was expected, by metric. It is only kept by the sweep,
-            and never sent.
-        too_slow: Metrics whose patterns take too long on the printed text, and are given up.
+        unread: Printed text where a number was expected, by metric. The notebook never sends this:
+            the sweep sets it when it reads printed text.
+        too_slow: Metrics whose patterns take too long on the printed text, and are no longer
+            searched for.
     """
 
     step: int | None

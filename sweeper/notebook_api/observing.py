@@ -34,7 +34,7 @@ _LOOK_S = 0.2
 #: call, because the whole search is repeated. It waits 30 s for an answer (chosen).
 _ONE_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 #: MLflow's error codes of a database that is locked, and of a server that does not answer. MLflow
-#: also gives the second one to calls that it refuses.
+#: also uses the second code for calls that it refuses.
 _LOCKED, _INTERNAL = "TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR"
 #: Prefix of the names of MLflow's system metrics, which are not scores.
 _OF_MACHINE = "system/"
@@ -298,7 +298,8 @@ class _RunOfTrial:
     def _found(self) -> list[str] | None:
         """Return the id of the trial's run, if MLflow has this run. None if MLflow is unavailable.
 
-        Ask once. One thread asks at a time, because the settings for this are those of the process.
+        Ask only once. One thread asks at a time, because it changes environment variables of the
+        process.
         """
         trial = self._trial
         wanted = (
@@ -343,14 +344,15 @@ class _RunOfTrial:
         return run_id == self.id or run_id == self._earlier_id
 
     def client(self, known: Any) -> Any:
-        """Return a client of the store that has the run: a given one if it is."""
+        """Return a client of the store with the run: `known`, or one for the temporary folder."""
         return self._module.MlflowClient() if self._is_in_folder else known
 
     def calling(self, call: Callable[[], Any]) -> Any:
         """Make a call about the run. If MLflow is unavailable, make it in the temporary folder.
 
         Args:
-            call: Makes the call, with the `client` and the `id` of the moment.
+            call: Function that makes the call. It must read `client` and `id` anew each time,
+                because both change with the store.
         """
         was_in_folder = self._is_in_folder
         try:
@@ -360,7 +362,8 @@ class _RunOfTrial:
                 if not self._is_in_folder and self._is_away(error):
                     _warn("MLflow is unavailable")
                     self._earlier_id, vars(self)["id"] = self.id, self._temporary()
-            # The call may have failed because a part of it has moved the run to the folder.
+            # If the run was moved to the folder, by this call or by a part of it, make the call
+            # again there.
             if was_in_folder or not self._is_in_folder:
                 raise
             return call()
@@ -529,7 +532,7 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
         *rest: Any, **more: Any,
     ) -> Any:  # fmt: skip
         step = step_of(run_id, key, step)
-        report(run_id, step, {key: value})  # First, because MLflow may not answer for minutes.
+        report(run_id, step, {key: value})  # Report first: MLflow may not answer for minutes.
         return log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
 
     def observed_batch(
@@ -541,7 +544,7 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
             metric._step = step_of(run_id, metric.key, metric.step)
             steps.setdefault(metric.step, {})[metric.key] = metric.value
         for step, values in steps.items():
-            report(run_id, step, values)  # All at once, because it may end the trial.
+            report(run_id, step, values)  # All values of a step at once: a report may end the trial.
         if run.has(run_id):
             for param in params:
                 self.log_param(run_id, param.key, param.value)

@@ -21,12 +21,12 @@ _TEXTS = (
 class _Observer:
     """The pattern of a warnings filter that records texts, but matches none.
 
-    As it matches no text, each warning is handled as usual. Only a filter sees all warnings:
-    `warnings.showwarning` does not get warnings that another filter has hidden. Python matches a
-    text against the pattern once for each place in the code that warns.
+    Because it matches no text, Python handles each warning as it would without this filter. Only a
+    filter sees all warnings: `warnings.showwarning` does not get warnings that another filter has
+    hidden. Python matches a text against the pattern once for each place in the code that warns.
 
-    scikit-learn reads the pattern of each filter, and pickles all filters for its workers. There it
-    becomes a pattern that matches no text.
+    scikit-learn reads the pattern of each filter, and pickles all filters for its workers. In a
+    worker, the unpickled object is a plain pattern that matches no text.
 
     Attributes:
         pattern: A pattern that matches no text.

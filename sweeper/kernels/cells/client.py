@@ -59,7 +59,8 @@ CATCH_UP_S = 0.2
 #: Writes of the notebook's file may take at most this share of the time, because no message is read
 #: during a write.
 _SAVE_SHARE = 1 / 4
-#: If the kernel sends no message for this time, a printed line without a line end is also read.
+#: If the kernel sends no message for this time, a printed line without a line end is also searched
+#: for scores.
 _SETTLE_S = 0.5
 #: If the kernel does not answer a request within this time, a new connection wakes it.
 _OVERLOOKED_S = 2.0
@@ -177,7 +178,7 @@ class SweepClient(PapermillNotebookClient):
         self._run_silently(code)
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
-        """Replay the outputs of shared cells, and assign the params of this trial.
+        """Write the outputs of the cells tagged `shared`, which have run, and assign the params.
 
         Args:
             shared: The cells that ran before the kernel was forked.
@@ -408,7 +409,7 @@ class SweepClient(PapermillNotebookClient):
             self.running.points.publish(point)
 
     def _begin_outputs(self) -> None:
-        """Begin to count the output of a cell, or of a cell whose output was cleared."""
+        """Count the output of a cell from 0, because the cell begins or its output was cleared."""
         self._output_bytes = 0
         self._unchecked_bytes = self.request.cell_output_bytes
 

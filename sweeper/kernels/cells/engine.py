@@ -1,4 +1,8 @@
-"""Execute a notebook as papermill does, with true states of cells and a file that is up to date."""
+"""Execute a notebook in place of papermill's engine.
+
+Unlike papermill's engine, it records the true state of each cell, and keeps the file up to date
+while a cell runs.
+"""
 
 from __future__ import annotations
 
@@ -178,10 +182,10 @@ def _ending(client: SweepClient) -> Ending:
 
 
 def wait_for_stop(control: Control) -> bool:
-    """Wait a moment, and return whether the trial was stopped.
+    """Wait up to 2 s for a stop of the trial, and return whether it was stopped.
 
-    Signals that end all processes of a machine may reach a kernel, or what its notebook has
-    started, before the sweep has handled its own.
+    When a machine ends all processes, the signal may reach a kernel, or a process of its notebook,
+    before the sweep has handled its own signal and stopped the trial.
     """
     end_s = time.monotonic() + _DOUBT_S
     while control.stop_reason is None and time.monotonic() < end_s:

@@ -1,8 +1,8 @@
 """Ask a kernel questions in addition to its cells, and read the answers.
 
-The module `in_kernel` answers inside the kernel. Expressions are evaluated with the notebook's
-variables. The code that answers uses Python's original builtins, even if the notebook has replaced
-some of them.
+The code of the module `in_kernel` runs inside the kernel and answers. Expressions are evaluated
+with the notebook's variables. The code that answers uses Python's original builtins, even if the
+notebook has replaced some of them.
 """
 
 from __future__ import annotations

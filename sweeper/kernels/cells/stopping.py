@@ -29,7 +29,8 @@ _NEXT_REPORT_S = 1.0
 _LEAST_OWN_S = 1.0
 #: Time between two checks for the next report.
 _POLL_INTERVAL_S = 0.01
-#: Part of the grace time that is kept for the sweep's own work after the last kernel has ended.
+#: Part of the grace time (`limits.grace`) that is left for the sweep's own work after the last
+#: kernel has ended.
 _SWEEP_END_S = 3.0
 
 

@@ -1,7 +1,7 @@
-"""Fork kernels from a zygote that has imported what the notebook imports.
+"""Fork kernels from a zygote: a process that has already imported what the notebook imports.
 
-A notebook must not notice whether its kernel was forked or started. In any doubt, kernels are
-started.
+A notebook must not notice whether its kernel was forked, or started as Jupyter starts it. In any
+doubt, kernels are started.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from .zygote_process import ZygoteProcess
 _log = logging.getLogger(__name__)
 
 # The limits below are chosen, not measured.
-#: Longest time for a zygote's imports, in seconds. During the imports, kernels are started.
+#: Longest time for a zygote's imports, in seconds. During the imports, kernels are started, not
+#: forked.
 _IMPORT_LIMIT_S = 120
-#: Largest number of zygotes that are started. Each zygote after the first replaces one that died,
-#: that could not fork with all of its modules, or that has other variables of libraries than the
-#: notebook.
+#: Largest number of zygotes (processes to fork kernels from) that are started. Each zygote after
+#: the first replaces one that died, that could not fork with all of its modules, or whose
+#: environment variables differ from those of a kernel that has run the notebook.
 _MOST_ZYGOTES = 5
 
 #: Makes `torch.cuda.is_available()` ask NVML. By default, this call initializes CUDA, and a process
@@ -102,7 +103,8 @@ class ForkServer:
         #: Modules that a trial's kernel has imported, or will import, and that the zygote imports
         #: too. None until they are known.
         self._import_profile: Mapping[str, Any] | None = None
-        #: Whether a kernel has answered which variables of libraries its notebook has set.
+        #: Whether a kernel that ran the notebook has told which environment variables for libraries
+        #: it has.
         self._knows_environment = False
         #: Environment of the zygote after its imports.
         self._environment: Mapping[str, str] = env
@@ -112,12 +114,12 @@ class ForkServer:
 
     @property
     def can_start_early(self) -> bool:
-        """Whether `start_early` has an effect."""
+        """Whether `start_early` would start a zygote: none was started, and forks are possible."""
         return self._import_profile is None and not self._is_impossible
 
     @property
     def wants_import_profile(self) -> bool:
-        """Whether `record_imports` should be called."""
+        """Whether `record_imports` still needs the imports of a kernel that ran the notebook."""
         return not self._knows_environment and not self._is_impossible
 
     @property
@@ -126,22 +128,22 @@ class ForkServer:
         return isinstance(available, Unready) and available.stage is Stage.NEVER
 
     def start_early(self, modules: Sequence[str]) -> None:
-        """Start a zygote that imports what the notebook's code shows, unless there is a zygote.
+        """Start a zygote before any kernel has run, unless there is a zygote already.
 
         Args:
-            modules: Imports in the form of `shown_imports`.
+            modules: Imports that the notebook's code shows, in the form of `shown_imports`.
         """
         with self._lock:
             if self.can_start_early:
                 self._start({"modules": modules, "environment": {}})
 
     def record_imports(self, profile: Mapping[str, Any]) -> None:
-        """Start a zygote that imports what a kernel has imported.
+        """Start a zygote that imports what a kernel has imported. Later calls have no effect.
 
-        After `start_early`, the new zygote replaces the first one only if the kernel has other
-        variables that libraries read when they are imported. If a library that is imported late has
-        set them, the new zygote has them too. Else the notebook has set them, and no kernel can be
-        forked. Only the first call has an effect.
+        If `start_early` has started a zygote, it is replaced only if the kernel has other values of
+        the environment variables that libraries read when they are imported. Either a library has
+        set these values that the notebook's code does not show: then the new zygote imports it, and
+        has the values too. Or the notebook's own code has set them: then no kernel can be forked.
 
         Args:
             profile: Modules and environment in the form of `in_kernel.import_profile`.
@@ -158,7 +160,7 @@ class ForkServer:
                     self._zygote.let_go()
 
     def _start(self, profile: Mapping[str, Any]) -> None:
-        """Start the thread that keeps a zygote."""
+        """Start the thread that keeps a zygote running."""
         self._import_profile = profile
         self.available = _PREPARING
         self._thread.start()
@@ -333,7 +335,10 @@ class ForkServer:
 
 
 def _set_by_notebook(profile: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
-    """Return why no kernel can be forked if a notebook sets variables that libraries read.
+    """Return why no kernel can be forked, if a notebook sets variables that libraries read.
+
+    In a forked kernel, the libraries are imported before the notebook sets such a variable, so it
+    would have no effect. Return None if the notebook sets none.
 
     Args:
         profile: Modules and environment of a kernel that has run the notebook.

@@ -1,4 +1,4 @@
-"""Request a fork from a zygote, and manage the process of the forked kernel."""
+"""Ask the zygote, which has imported a notebook's libraries, for a fork, and manage the fork."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ForkedProcess:
 
     Attributes:
         returncode: Exit code, negative for a signal. None while the process runs.
-        is_orphan: Whether the process ended because the zygote has ended.
+        is_orphan: Whether the process ended because the zygote, its parent, has ended.
     """
 
     stdin = stdout = stderr = None

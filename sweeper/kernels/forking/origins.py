@@ -26,7 +26,8 @@ class KernelSetup:
             begins.
         cwd: Working folder of all kernels.
         runtime_folder: Private folder with a short path, for sockets.
-        token: First part of the marks in the environments of the kernels; see `guard.py`.
+        token: First part of the environment variable that marks the kernels' processes. `guard.py`
+            finds the processes by it when they must end.
         frozen: Sources of the modules that kernels import instead of the files on disk, by absolute
             path without symbolic links.
         random_seed: Seed with which the random generators begin for shared cells.
@@ -43,7 +44,7 @@ class KernelSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanCell:
-    """A shared cell that has run once for all trials.
+    """A cell tagged `shared`, which has run once for all trials.
 
     Attributes:
         messages: Messages that the kernel sent while the cell ran.
@@ -56,7 +57,7 @@ class RanCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedRun:
-    """Shared cells that have run in a process of their own, from which kernels are forked.
+    """Cells tagged `shared` that have run in one process, from which kernels are forked.
 
     Attributes:
         path: Path of that process's socket.
@@ -84,7 +85,7 @@ class KernelOrigin:
 
     Attributes:
         is_forked: Whether the kernel is forked.
-        shared: Shared cells that ran before the fork. None if there are none.
+        shared: Cells tagged `shared` that ran before the fork. None if there are none.
         reason: Why the kernel is started, in words. Empty for a forked kernel.
     """
 
@@ -98,7 +99,7 @@ class Ready:
     """A process is ready to fork kernels.
 
     Attributes:
-        shared: Shared cells that have run in the process. None if there are none.
+        shared: Cells tagged `shared` that have run in the process. None if there are none.
         import_s: Seconds that the imports took, which each forked kernel saves.
     """
 
@@ -113,11 +114,11 @@ class Ready:
 
 
 class Stage(Enum):
-    """Why no kernel can be forked: imports are unknown, a zygote prepares, or it is impossible."""
+    """Why no kernel can be forked now."""
 
-    IMPORTS_UNKNOWN = auto()
-    COMING = auto()
-    NEVER = auto()
+    IMPORTS_UNKNOWN = auto()  # No kernel has shown yet what the process to fork from must import.
+    COMING = auto()  # The process to fork from is importing, or runs the shared cells.
+    NEVER = auto()  # Forking is impossible in this sweep.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Decide whether the kernel of a trial is forked, and keep the reason.
 
-The first trial that completes in a started kernel is the reference. It is repeated in two forked
-kernels, one after the other. If all scores, steps and outputs are equal to the last bit, later
-kernels are forked.
+A kernel is *started* as Jupyter starts it, or *forked* from the *zygote*: a process that has
+already imported the notebook's libraries. Forking saves time, but must not change results.
+
+The first trial that completes in a started kernel is the reference. The proof repeats it in two
+forked kernels, one after the other. If all scores, steps and outputs are equal to the last bit,
+later kernels are forked.
 
 If they differ, the reference is repeated in a second started kernel. If that run is equal, forking
 has changed the result, and kernels are never forked. If that run differs, too, the notebook is not
@@ -10,12 +13,13 @@ replicable. Then kernels are forked only if the outputs have the same types in t
 the GPU is used in all runs or in none.
 
 A free slot waits for the zygote's first imports, but at most twice as long as the reference took.
-It waits for the proof, but at most as long as a forked kernel saves.
+It also waits for the repetitions of the proof, but at most as long as a forked kernel saves.
 
 If the notebook's code shows its imports, the zygote starts with the sweep: an *early start*. One
 trial, the *pathfinder*, runs in a started kernel and becomes the reference. The trials next to it
-run in forked kernels, and their outcomes are withheld. One repetition of the reference then proves
-forking: another fork has run before it. If the proof fails, the withheld trials run again.
+run in forked kernels, and their outcomes are *withheld*: not recorded before the proof. The proof
+then needs only one repetition of the reference: what an earlier fork leaves behind shows in it,
+because other forks have run before. If the proof fails, the withheld trials run again.
 """
 
 from __future__ import annotations
@@ -36,16 +40,16 @@ _log = logging.getLogger(__name__)
 
 
 class Proof(StrEnum):
-    """Result of the proof for forked kernels, with the words of `metadata.sweeper.proof`."""
+    """What is proven about forked kernels. The values are those of `metadata.sweeper.proof`."""
 
     EQUAL = "equal"  # The reference trial gave the same bits in a forked kernel.
     IN_KIND = "in kind"  # Results differ between any two runs, but outputs have the same types.
     NONE = "none"  # Nothing was proven, because the parameters file says `kernels: fork`.
-    PENDING = "pending"  # Nothing is proven yet, so the outcome is withheld.
+    PENDING = "pending"  # Nothing is proven yet, so the outcome is not recorded yet.
 
 
 class Verdict(Enum):
-    """Whether the outcome of a trial in a kernel that was forked before the proof counts."""
+    """Whether a trial's outcome counts, if its kernel was forked before forking was proven."""
 
     PENDING = auto()
     COUNTS = auto()
@@ -59,7 +63,8 @@ class Coverage:
     Attributes:
         reason: Why the kernel was started. Empty for a forked kernel.
         proof: Result of the proof for forked kernels. None for a started kernel.
-        proven_by: Run id of the reference trial. Empty if nothing was proven.
+        proven_by: Run id of the trial whose repetition in forked kernels was the proof. Empty if
+            nothing was proven.
     """
 
     reason: str = ""
@@ -69,7 +74,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of the reference trial, in a form that can be compared with other runs.
+    """Results of one run of the reference trial, to compare them with those of its other runs.
 
     Attributes:
         execution: Cells, scores and series of the run.
@@ -138,7 +143,7 @@ class Proven:
 
     Attributes:
         proof: What was proven.
-        reservation: Remark for users about the proof. None if all runs were equal.
+        reservation: What the proof does not show, in words for users. None if all runs were equal.
     """
 
     proof: Proof
@@ -161,11 +166,12 @@ class Undecided:
     """The runs have proven nothing, so the proof is tried again later."""
 
 
-#: With an early start, slots wait at most this number of seconds for the zygote (chosen, not
-#: measured). Imports of torch took 24 s on a machine that ran other programs too.
+#: If the zygote starts with the sweep, slots wait at most this number of seconds for its imports
+#: (chosen, not measured). Imports of torch took 24 s on a machine that ran other programs too.
 _EARLY_LIMIT_S = 60.0
-#: At most this number of ended trials is withheld for each slot (chosen, not measured). Then
-#: kernels are started, so that the sampler learns of some outcomes.
+#: Before forking is proven, at most this number of ended trials per slot may be withheld: their
+#: outcomes are not recorded yet (chosen, not measured). Further trials run in started kernels, so
+#: that the sampler learns some outcomes.
 _MOST_WITHHELD = 2
 
 _FORKED = KernelOrigin(is_forked=True)
@@ -176,7 +182,11 @@ _STARTED = KernelOrigin(reason="a second run in a started kernel")
 
 
 def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refused | Undecided:
-    """Repeat a trial in forked kernels. If a run differs, repeat it in a started kernel too."""
+    """Repeat a trial in forked kernels, and return what that proves.
+
+    If a run differs, repeat the trial in a started kernel too: if that run also differs, the
+    notebook is the cause, and not the fork.
+    """
     run_id, difference = reference.spec.run_id, ""
     forked: list[Run] = []
     while len(forked) < n_runs and not difference:
@@ -240,7 +250,8 @@ class ForkPolicy:
         self._referred_at_s = 0.0
         self._proving_since_s: float | None = None
         self._compared_failures: set[Hashable] = set()
-        #: Number of slots and the time of an early start. None without an early start.
+        #: Number of slots, and time on the monotonic clock when `start_early` was called. None if
+        #: it was not.
         self._early: tuple[int, float] | None = None
         self._pathfinder: RunningTrial | None = None
         self._has_forked_early = False
@@ -267,7 +278,11 @@ class ForkPolicy:
     # --- an early start --------------------------------------------------------------------------
 
     def start_early(self, slots: int) -> bool:
-        """Begin an early start, unless it has begun or makes no sense. Return whether it begins."""
+        """Let kernels be forked before the proof. Return whether this call has caused that.
+
+        False if an earlier call has, if kernels are never forked, or if the reference has
+        completed.
+        """
         with self._lock:
             if self._early or self._refusal is not None or self._reference is not None:
                 return False
@@ -275,13 +290,14 @@ class ForkPolicy:
             return True
 
     def starts_at_once(self, trial: RunningTrial, *, is_usual: bool) -> bool:
-        """Return whether a trial waits for no zygote, because its kernel is started.
+        """Return whether a trial does not wait for the zygote, because its kernel is started.
 
-        A usual trial becomes the pathfinder if there is none.
+        This is so for the pathfinder, and for trials that cannot be the reference. If no pathfinder
+        is running, a trial that can be the reference becomes the pathfinder.
 
         Args:
             trial: Trial that begins.
-            is_usual: Whether the trial can be the reference.
+            is_usual: Whether the trial can be the reference; see `proving.is_usual`.
         """
         with self._lock:
             if not self._early or not self._is_open or self._reference is not None:
@@ -296,7 +312,8 @@ class ForkPolicy:
     ) -> KernelOrigin | None:
         """Return how a trial's kernel is made before the proof. None if `origin` decides.
 
-        A trial that is not usual may have checkpoints, which must not be lost if the proof fails.
+        A trial with `is_usual` False may resume from checkpoints. They would be lost if its kernel
+        was forked and the proof failed, so `origin` decides for it.
         """
         with self._lock:
             if self._early is None or not self._is_open or not is_usual:
@@ -309,14 +326,18 @@ class ForkPolicy:
             return _FORKED if isinstance(available, Ready) else None
 
     def withhold(self, n_trials: int) -> None:
-        """Add a number to that of the withheld trials that have ended."""
+        """Count the ended trials whose outcomes wait for the proof.
+
+        Args:
+            n_trials: 1 when the outcome of a trial begins to wait, -1 when the wait is over.
+        """
         with self._lock:
             self._n_withheld += n_trials
 
     def verdict(self, available: ForkAvailability) -> Verdict:
         """Return whether outcomes of kernels that were forked before the proof count."""
         if self._proof is None and self._refusal is None:
-            self.origin(available)  # This refuses to fork if no zygote can.
+            self.origin(available)  # This call sets `_refusal` if no zygote can ever fork.
         with self._lock:
             if self._proof is not None:
                 return Verdict.COUNTS
@@ -324,7 +345,10 @@ class ForkPolicy:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody makes the proof, nor runs a trial that may become the reference."""
+        """Whether no slot is making the proof, or running a trial that may become the reference.
+
+        If so, a trial whose outcome is withheld must make the proof itself.
+        """
         with self._lock:
             last = self._pathfinder
             has_ended = last is None or last.control.phase is not Phase.RUNNING
@@ -332,7 +356,11 @@ class ForkPolicy:
 
     @property
     def runs_of_a_proof(self) -> int:
-        """Number of times that a proof repeats the reference, unless a result differs."""
+        """Number of times that a proof repeats the reference, unless a result differs.
+
+        The second repetition shows what an earlier fork leaves behind. One repetition shows that
+        too if other kernels were forked before it.
+        """
         return 1 if self._has_forked_early else 2
 
     @property
@@ -370,7 +398,7 @@ class ForkPolicy:
             now_s = time.monotonic()
             is_coming = isinstance(available, Unready)
             if self._early and (is_coming or self._has_forked_early):
-                # Before the proof, a slot waits only for the zygote.
+                # Here kernels are forked before the proof, so a slot waits only for the zygote.
                 return is_coming and now_s - self._early[1] < _EARLY_LIMIT_S
             if self._reference is None:
                 return False
@@ -414,7 +442,8 @@ class ForkPolicy:
             # two repetitions of the reference take.
             saved_s = available.saved_s
             cost_s = self.runs_of_a_proof * max(0.0, reference.duration_s - saved_s)
-            # Withheld trials would have to run again without the proof, which takes longer.
+            # If outcomes are withheld, the proof is always made: without it, their trials would
+            # have to run again, which takes longer.
             if not self._has_forked_early and saved_s * trials_left <= cost_s:
                 self._refusal = (
                     f"too few trials are left to prove forked kernels: a proof takes {cost_s:.1f} "
@@ -442,7 +471,8 @@ class ForkPolicy:
     def doubts_failure(self, kind: Hashable) -> bool:
         """Return whether a trial that failed in a forked kernel must run again in a started one.
 
-        This is true only for the first failure of each kind.
+        This is true only for the first failure of each kind: a second run of a similar failure
+        would show nothing new.
         """
         with self._lock:
             is_new = kind not in self._compared_failures

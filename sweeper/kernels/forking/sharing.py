@@ -1,4 +1,7 @@
-"""Run the shared cells of a notebook once for all trials, in a fork of the zygote."""
+"""Run the cells tagged `shared` once for all trials, in a process that kernels are forked from.
+
+That process is itself a fork of the zygote, which has imported the notebook's libraries.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ class SharedCells:
 
 
 class NotShared(Exception):
-    """Each trial must run the shared cells itself. The exception's message says why."""
+    """The shared cells cannot run once for all trials, so each trial must run them.
+
+    The message of the exception says why.
+    """
 
 
 def run_shared_cells(

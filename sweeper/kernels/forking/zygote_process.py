@@ -1,4 +1,4 @@
-"""Start one zygote, wait for its report, and end it."""
+"""Start a zygote (a process that kernels are forked from), wait for its report, and end it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ZygoteProcess:
 
     Attributes:
         path: Path of the socket at which the zygote serves after its report.
-        is_let_go: Whether `let_go` was called.
+        is_let_go: Whether the zygote was told to end by `let_go`.
 
     Raises:
         OSError: The interpreter cannot be run.
@@ -104,7 +104,7 @@ class ZygoteProcess:
             self._owner.recv(1)
 
     def let_go(self) -> None:
-        """Let the zygote end. A call of `wait` then returns. This method is thread-safe."""
+        """Tell the zygote to end, and let `wait` return. This method is thread-safe."""
         self.is_let_go = True
         with contextlib.suppress(OSError):  # The zygote has ended already.
             self._owner.shutdown(socket.SHUT_RDWR)
@@ -112,7 +112,7 @@ class ZygoteProcess:
     def end(self) -> None:
         """End the zygote, and with it every process that it has forked."""
         self.let_go()
-        if not self._has_reported:  # A zygote that still imports does not watch the socket.
+        if not self._has_reported:  # While it imports, a zygote does not notice the closed socket.
             self._process.kill()
         try:
             self._process.wait(ANSWER_S)

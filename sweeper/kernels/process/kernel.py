@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 # The limits down to `_TAIL_BYTES` are chosen, not measured.
 #: Seconds from the shutdown request, after which exit handlers run, to SIGKILL.
 _SHUTDOWN_S = 10.0
-#: Seconds from SIGKILL until the process is given up. A driver or disk that hangs can keep a killed
-#: process from ending.
+#: Seconds from SIGKILL until nobody waits for the process any more. A driver or disk that hangs can
+#: keep a killed process from ending.
 _KILL_S = 30.0
 #: Longest time for the delivery of the shutdown request, in milliseconds.
 _DELIVERY_MS = 5000
@@ -112,12 +112,12 @@ class Kernel:
         _give_up_first(self.pid)
 
     async def ended(self) -> None:
-        """Wait until the process ends, or until it is given up."""
+        """Wait until the process ends, or until `end_at_once` gives up the wait for its end."""
         while self.exit_code is None and not self._is_given_up:
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def end_at_once(self) -> None:
-        """Send SIGKILL. Give the process up if the system does not end it within 30 s."""
+        """Send SIGKILL. After 30 s, let `ended` return even if the process still exists."""
         self._signal(signal.SIGKILL)
         await asyncio.sleep(_KILL_S)
         self._is_given_up = True
@@ -174,7 +174,7 @@ class Kernel:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the kernel ended because the zygote that it was forked from has ended."""
+        """Whether the kernel ended because the process that it was forked from has ended."""
         return isinstance(self._process, ForkedProcess) and self._process.is_orphan
 
     def stderr_tail(self) -> str:
@@ -184,7 +184,7 @@ class Kernel:
         return self._stderr.read().decode("utf-8", "replace").strip()
 
     def retire(self, on_gone: Callable[[bool], None]) -> threading.Thread:
-        """Ask the kernel to end. A thread kills the kernel if it does not.
+        """Ask the kernel to end. A thread kills the kernel if it has not ended after 10 s.
 
         First, the kernel's exit handlers run. Then all processes that it has started are killed.
 
@@ -224,7 +224,7 @@ class Kernel:
         self._see_end(on_gone)
 
     def _see_end(self, on_gone: Callable[[bool], None], shutdown_s: float = 0.0) -> None:
-        """Wait until the kernel ends. Kill it if it does not, and all that it has started.
+        """Wait until the kernel ends, or kill it. Then kill the processes that it has started.
 
         Args:
             on_gone: See `retire`.
@@ -294,8 +294,8 @@ def _true_origin(origin: KernelOrigin, process: Any) -> KernelOrigin:
 def _give_up_first(pid: int) -> None:
     """Make the system end a kernel before the sweep's own processes if memory runs out.
 
-    If a kernel ends, one trial is run again. If the sweep's process or a zygote ends, all running
-    trials are lost.
+    If a kernel ends, one trial is run again. If the sweep's process ends, or the zygote that
+    kernels are forked from, all running trials are lost.
     """
     file = Path(f"/proc/{pid}/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):  # The kernel has ended, or has no such file.

@@ -17,8 +17,8 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
-#: The logs of jupyter_client and nbclient. The command line does not show them, because outcomes of
-#: trials report the same.
+#: The logs of jupyter_client and nbclient. The command line does not show these logs, because the
+#: outcomes of trials report the same errors.
 LIBRARY_LOG = logging.getLogger("sweeper.jupyter")
 
 # The times below are chosen, not measured.

@@ -46,7 +46,7 @@ def _locks_a_file(pids: Collection[int], end_s: float) -> bool:
     Args:
         pids: Ids of the processes.
         end_s: Until this time, wait for the processes to stand still. A process that waits for the
-            disk does so later.
+            disk is paused only when the disk has answered.
     """
     while not all(map(_stands_still, pids)) and time.monotonic() < end_s:
         time.sleep(_POLL_S)

@@ -33,8 +33,9 @@ class KernelPool:
 
     Args:
         setup: What all kernels have in common.
-        kernels: `auto`: fork kernels with the notebook's libraries imported, once a proof allows
-            it. `fork`: fork them without a proof. `cold`: never fork.
+        kernels: `auto`: fork kernels from a process with the notebook's libraries imported, once a
+            trial has given the same results in started and forked kernels (the proof). `fork`: fork
+            them without a proof. `cold`: never fork.
         import_env: Environment variables for the imports before kernels are forked, in addition to
             those of `setup`.
         shared_cells: Cells that run once before kernels are forked. None if there are none.
@@ -135,11 +136,12 @@ class KernelPool:
             return None
 
     def prepare(self) -> None:
-        """Start the kernel of a later trial. It boots while this trial runs."""
+        """Start the kernel of a later trial, which boots while the present trial runs."""
         if not self.can_prepare:
             return
-        # While a proof is under way, start no kernel in advance. It would most likely be discarded,
-        # because the next kernel can be forked, and its boot would slow down the zygote's imports.
+        # While a proof of forking is under way, start no kernel in advance. It would most likely be
+        # discarded, because the next kernel can be forked, and its boot would slow down the
+        # zygote's imports.
         if self.policy.forks_soon(self.fork_server.available):
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Start the zygote."""
+"""Start the zygote: the process that the kernels of a sweep are forked from."""
 
 from __future__ import annotations
 

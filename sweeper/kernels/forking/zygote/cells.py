@@ -1,8 +1,8 @@
 """Run the shared cells of a notebook once. Kernels that are forked later have their variables.
 
-The cells run in the IPython shell with which each forked kernel continues. The session of this
-shell records messages instead of sending them. The sweep replays the messages into the executed
-notebook of each trial.
+The cells run in the IPython shell with which each forked kernel continues. No client is connected,
+so the shell's session records messages instead of sending them. The sweep replays the messages into
+the executed notebook of each trial.
 """
 
 from __future__ import annotations

@@ -28,7 +28,11 @@ class FastExit:
         atexit.register(self._end)
 
     def note_files(self) -> None:
-        """Note the open files of this process. The garbage collector does not list frozen ones."""
+        """Remember the files that are open for writing, so that `_end` can flush them.
+
+        `gc.get_objects` does not list them later, because `gc.freeze` hides the objects of this
+        process from the garbage collector.
+        """
         gc.unfreeze()
         self._files = [weakref.ref(it) for it in gc.get_objects() if isinstance(it, _WRITERS)]
         gc.freeze()

@@ -121,7 +121,7 @@ def _install_snapshot_finder(snapshot: Mapping[str, str]) -> None:
 
 
 def _folders_of(sources: Mapping[str, bytes]) -> set[str]:
-    """Return the folders that must be searched for modules of the snapshot."""
+    """Return the folders in which Python looks for the modules of the snapshot."""
     folders = set()
     for path in sources:
         folder, name = os.path.split(path)
@@ -253,7 +253,7 @@ def _cells_of(path: str, text: str) -> list[str]:
 def _keep_from_reloading(reloader: Any, sources: Mapping[str, bytes]) -> None:
     """Let IPython's `autoreload` ignore the modules of the snapshot.
 
-    It would read their files on disk, and replace the functions of modules that are imported.
+    `autoreload` would read their files on disk, and replace the functions of imported modules.
     """
     look_up = reloader.filename_and_mtime
 
@@ -297,7 +297,8 @@ def seed_generators(seed: int, without: Collection[str] = ()) -> None:
 
     Args:
         seed: Seed, an integer of 31 bits.
-        without: Libraries that go on drawing from where they are.
+        without: Libraries that are not seeded, because cells tagged `shared` have drawn from their
+            generators, and each trial continues from there.
     """
 
     def seed_library(module: Any) -> None:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
 
-#: Modules whose exit handlers are registered, although those of other modules are held back. Every
-#: forked process needs them: the sweep's own code logs, starts processes and makes weak references.
+#: Modules whose exit handlers are registered also before a fork, when those of other modules are
+#: ignored. Every forked process needs these handlers: the sweep's own code logs, starts processes
+#: and makes weak references.
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
@@ -150,4 +151,4 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     time.tzset()
     sys.argv = request["argv"]
     reopen_files()
-    random.seed()  # Otherwise all forks would try the same ports.
+    random.seed()  # Otherwise, all forks would draw the same random ports.

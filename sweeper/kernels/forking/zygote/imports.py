@@ -33,7 +33,7 @@ class ImportWatch:
             with the names of the modules that are being imported.
 
     Attributes:
-        acting: Modules with an effect, in the order in which their bodies began to run.
+        acting: Modules whose import has an effect, in the order in which their bodies began to run.
         threads: Module whose import started a thread, by the system's id of the thread.
     """
 
@@ -63,11 +63,14 @@ class ImportWatch:
 
     @property
     def acting(self) -> list[str]:
-        """Modules with an effect, in the order in which their bodies began to run."""
+        """Modules whose import draws random numbers or prints, in the order of their imports."""
         return [name for name, acts in self._acts.items() if acts]
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
-        """Return these modules, and all modules that import them directly or indirectly."""
+        """Return these modules, and all modules that import them directly or indirectly.
+
+        Modules that were imported before the watch began are left out.
+        """
         return _reached(names, self._imported_by) - self._known
 
     def hide(self, names: Iterable[str]) -> None:
@@ -151,7 +154,8 @@ class _Hidden:
     Args:
         modules: Hidden modules by name.
         needs: Names of the other hidden modules that each module imports.
-        acting: Modules with an effect. Their bodies run again, in this order.
+        acting: Modules whose import draws random numbers or prints. Their bodies run again, in this
+            order.
     """
 
     def __init__(

@@ -38,14 +38,15 @@ from typing import Any
 # this copy of the original builtins.
 globals()["__builtins__"] = dict(vars(builtins))
 
-#: Name of the sweep's question among the user expressions of a request.
+#: Key of the sweep's question among the `user_expressions` of an `execute_request`, as Jupyter's
+#: protocol names them.
 QUESTION = "the sweep's question"
 
 #: Matches environment variables that libraries read when they are imported. Setting such a variable
-#: later has no effect. Variables that each trial sets are left out: CUDA reads those for devices
-#: and MPS when it is initialized, and torch reads that for its allocator when it first uses CUDA.
-#: Two others are left out because they are read later too: Hugging Face's token, and the cache of
-#: torch's compiler, which torch itself sets.
+#: later has no effect. Variables that each trial sets are left out: CUDA reads the variables for
+#: devices and MPS when it is initialized, and torch reads the variable for its allocator when it
+#: first uses CUDA. Two other variables are left out because they are read later too: Hugging Face's
+#: token, and the cache of torch's compiler, which torch itself sets.
 _READ_AT_IMPORT = re.compile(
     r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
     r"JAX_|KERAS_|HF_(?!TOKEN$)|TRANSFORMERS_|TORCH(?!INDUCTOR_CACHE_DIR)|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
@@ -59,17 +60,18 @@ _INTERRUPTED_S = 0.5
 _TERMINAL_SIZE = (24, 80)
 #: Largest number of bytes of a command's output that is read at once (chosen, not measured).
 _READ_BYTES = 1 << 16
-#: Signals that a machine sends to all processes before it ends. The end of a login session sends
+#: Signals that all processes get before a machine shuts down. The end of a login session sends
 #: both.
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 #: Option of Linux's `prctl`: send this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
-#: Descriptions of values have about this number of characters at most (chosen, not measured).
+#: The sweep gets a text of about this many characters at most for a value that is no plain scalar
+#: (chosen, not measured).
 _DESCRIPTION_CHARACTERS = 200
 #: Integers from this size on are sent as text, because not every JSON reader supports them.
 _INTEGER_LIMIT = 1 << 63
-#: Attribute of a shell in which shared cells have run: the seed with which their random generators
-#: began, and the names of those that they have seeded or used.
+#: Attribute of IPython's shell after cells tagged `shared` have run: the seed with which their
+#: random generators began, and the names of the generators that they have seeded or used.
 DRAWN = "_sweeper_drawn"
 #: Attribute of the shell that holds the `WatchedNumbers` and `WatchedChanges`, and the environment
 #: variable that asks the kernel to record them.
@@ -87,9 +89,10 @@ _MOST_PARTS, _MOST_ELEMENTS = 5000, 100
 #: Reading variables between statements may take `_FREE_S` seconds, plus the share `_MOST_TIME` of
 #: the notebook's running time (chosen, not measured).
 _MOST_TIME, _FREE_S = 0.02, 1.0
-#: At most this many files and folders next to the notebook are looked at (chosen, not measured).
+#: At most this many files and folders next to the notebook are checked for changes (chosen, not
+#: measured).
 _MOST_ENTRIES = 2000
-#: Types of objects that do not count as parts of another object: modules and functions.
+#: Types of objects whose changes do not count as changes of an object that refers to them.
 _WITHOUT_PARTS = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 #: At its end, a kernel waits at most this number of seconds for the thread that receives requests
 #: (chosen, not measured).
@@ -104,8 +107,9 @@ def prepare_started(
 ) -> None:
     """Prepare a started kernel for its trial; see also `prepare`.
 
-    The package `sweeper` and the modules of the snapshot become importable. On Linux, the kernel
-    ends from now on when the sweep's process ends, even if the kernel is paused.
+    The package `sweeper` and the frozen modules become importable: the notebook's local modules, as
+    they were when the sweep began. On Linux, the kernel ends from now on when the sweep's process
+    ends, even if the kernel is paused.
 
     Args:
         finders: Source of the module `finders`.
@@ -145,7 +149,11 @@ def prepare_forked(random_seed: int, **trial: Any) -> None:
 
 
 def _before_next_cell(call: Callable[[], None]) -> None:
-    """Call a function just before the next cell: a kernel's sockets draw random numbers, too."""
+    """Call a function just before the next cell runs.
+
+    A function that seeds random generators must not run sooner, because opening the kernel's
+    sockets draws random numbers too.
+    """
     from IPython import get_ipython
 
     events = get_ipython().events
@@ -158,7 +166,7 @@ def _before_next_cell(call: Callable[[], None]) -> None:
 
 
 def leave_the_end_to_the_sweep() -> None:
-    """Let this process survive the signals that a machine sends to all processes before it ends.
+    """Let this process survive the signals that all processes get before a machine shuts down.
 
     The sweep gets SIGTERM and SIGHUP too, and decides how long its trials may save their state. A
     handler that does nothing is used instead of SIG_IGN, which programs that are started later
@@ -172,7 +180,7 @@ def leave_the_end_to_the_sweep() -> None:
 
 
 def _survive(_number: int, _frame: Any) -> None:
-    """Do nothing: handles a signal that the sweep has received too."""
+    """Ignore a signal. The sweep has received it too, and decides when its kernels end."""
 
 
 def _end_by_signals() -> None:
@@ -183,7 +191,7 @@ def _end_by_signals() -> None:
 
 
 def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> None:
-    """Set the trial's variables in a kernel, and let it answer the sweep's questions.
+    """Set the trial's environment variables in a kernel, and let it answer the sweep's questions.
 
     Args:
         environment: Environment variables of the trial.
@@ -212,7 +220,10 @@ def adapt(shell: Any) -> None:
 
 
 def _end_notebook() -> None:
-    """End the notebook at `exit()` and `quit()`. ipykernel's own method ends the kernel later."""
+    """End the notebook at `exit()` and `quit()`, by an exception that ends the cell.
+
+    ipykernel's own method would let the cell continue, and end the whole kernel afterwards.
+    """
     raise SystemExit
 
 
@@ -277,7 +288,7 @@ def _run_command(command: str) -> int:
 
     The command prints to a terminal, so that it shows its progress. This terminal is not its
     controlling terminal, so the command has no `/dev/tty`. A read from the terminal returns the end
-    of input.
+    of input, so the command cannot wait for an answer.
     """
     output, terminal = os.openpty()
     try:
@@ -377,7 +388,7 @@ class WatchedNumbers:
         self.numbers: dict[str, dict[str, Any]] = {}
 
     def note(self, result: Any) -> None:
-        """Record the numbers after a cell. This never fails the notebook."""
+        """Record the numbers after a cell. An error in the recording never fails the notebook."""
         if _is_cell(result):
             _tried(self._note, result)
 
@@ -415,7 +426,7 @@ class WatchedNumbers:
         return set(found)
 
     def _note_expressions(self, name: str, found: set[str]) -> None:
-        """Forget the expressions of a variable that its present value does not have any more."""
+        """Store which expressions a variable has, and forget the numbers of those that it lost."""
         for expression in self._expressions.pop(name, set()) - found:
             self.numbers.pop(expression, None)
         if found:
@@ -423,7 +434,7 @@ class WatchedNumbers:
 
 
 def _is_cell(result: Any) -> bool:
-    """Return whether a run of code was that of a cell, and not of code that a cell runs.
+    """Return whether IPython's result is that of a whole cell, not of code that a cell runs.
 
     The magic `%%capture`, for example, runs the code of its cell with a result of its own.
     """
@@ -484,8 +495,8 @@ class WatchedChanges:
 
     Attributes:
         changes: Names of the changed variables, by the execution count and the position of the
-            statement in its cell, from 1, as in `7:3`. Statements are missing after which the time
-            for reading variables was used up.
+            statement in its cell, from 1, as in `7:3`. Statements after which the time limit for
+            reading variables was used up are missing.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -519,7 +530,7 @@ class WatchedChanges:
         return tree
 
     def begin(self, position: int) -> None:
-        """Record what the previous statement has changed. This never fails the notebook."""
+        """Record what the previous statement has changed. Errors never fail the notebook."""
         _tried(self._record)
         self._position = position
 
@@ -533,7 +544,7 @@ class WatchedChanges:
         self._position, self._is_seen, self._by_position = 0, False, {}
 
     def _record(self) -> None:
-        # This counts time of the processor: on a busy machine, no less is recorded.
+        # Reading is limited by its CPU time, so that as much is recorded on a busy machine.
         began_s = time.thread_time()
         before, self._marks = self._marks, None
         if self._spent_s > _FREE_S + _MOST_TIME * (time.monotonic() - self._began_s):
@@ -660,7 +671,7 @@ def _float(shell: Any, expression: str) -> dict[str, str]:
 
 
 def _plain(shell: Any, expression: str) -> dict[str, Any]:
-    """Return a value in a dictionary, which tells the value None from a failure (None)."""
+    """Return a value in a dictionary, so that the value None differs from a failed read (None)."""
     return {"value": _scalar_or_text(_value(shell, expression))}
 
 
@@ -683,7 +694,7 @@ def _scalar_or_text(value: Any) -> Any:
     text = _tried(repr, value) or f"<{type(value).__name__}>"
     if len(text) <= _DESCRIPTION_CHARACTERS:
         return text
-    # The sweep compares descriptions, so those of two long prompts must differ.
+    # The sweep compares these texts, so the texts of two different long prompts must differ.
     digest = blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
     return f"{text[:_DESCRIPTION_CHARACTERS]}… #{digest}"
 
@@ -746,7 +757,7 @@ class NotebookFiles:
         self._before = self._versions()
 
     def overwritten(self) -> list[str]:
-        """Return the relative paths of the files that were there before and have changed."""
+        """Return the relative paths of the files that existed before the first cell and changed."""
         now = self._versions()
         return sorted(
             os.path.relpath(path, self._folder)
@@ -772,7 +783,7 @@ class NotebookFiles:
 
 
 def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
-    """Return the first entries of a folder."""
+    """Return at most `_MOST_ENTRIES` entries of a folder."""
     with os.scandir(folder) as entries:
         return list(islice(entries, _MOST_ENTRIES))
 

@@ -71,7 +71,7 @@ c.HistoryManager.hist_file = ":memory:"  # nbclient sets the same value.
 
 # Trials need no debugger, and its import takes 20 % of a kernel's boot time and 8 MB. So make
 # ipykernel believe that debugpy is not installed. Notebooks can still import debugpy. ipykernel 6
-# has imported it before this file runs, so nothing can be saved there.
+# has imported debugpy before this file runs, so its time cannot be saved.
 if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
     sys.modules["debugpy"] = None  # type: ignore[assignment]
     try:

@@ -58,7 +58,7 @@ class Libraries:
         self._app = app
         started_s = time.perf_counter()
         # The builtin trap makes `get_ipython` available during the imports, as in a cell. pandas
-        # looks for it when it is imported.
+        # looks for `get_ipython` when it is imported.
         with app.shell.builtin_trap, ImportWatch(self._effects) as watch:
             _import_all(modules)
         self.duration_s = time.perf_counter() - started_s
@@ -102,9 +102,9 @@ class Libraries:
 
 
 def settle() -> None:
-    """Prepare all objects of this process to be shared by many forks."""
+    """Collect garbage, and keep the collector from writing to memory that forks share."""
     gc.collect()
-    gc.freeze()  # Otherwise, the garbage collector would write to every shared page.
+    gc.freeze()  # Otherwise, each fork's garbage collector would copy every shared page by a write.
 
 
 def _can_import_in_a_fork(name: str) -> bool:

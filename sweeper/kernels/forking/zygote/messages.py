@@ -8,7 +8,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-#: Id of the request to which all recorded messages of shared cells refer.
+#: Message id that replaces the request's id in recorded messages of the cells tagged `shared`.
+#: These cells run once, before any client sends a request.
 RECORDED = "recorded"
 #: One message carries at most this number of open files.
 _MOST_FILES = 4
