@@ -24,7 +24,7 @@ class TimeLeft(Protocol):
         return None
 
     def check_held(self) -> None:
-        """Raise `StudyError` if another sweep has taken over the study: nothing may be written."""
+        """Raise `StudyError` if another sweep has taken over the study. Then write nothing more."""
         return
 
 

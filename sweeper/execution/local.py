@@ -90,7 +90,7 @@ class LocalExecutor:
 
 
 class _Trials:
-    """The trials of one call of `run`, running or frozen."""
+    """The running and the frozen (paused) trials of one call of `LocalExecutor.run`."""
 
     def __init__(self, worker: Worker, source: TrialSource, threads: ThreadPoolExecutor) -> None:
         self._worker, self._source, self._threads = worker, source, threads
@@ -112,7 +112,8 @@ class _Trials:
                     continue
                 begun = self._begun[running] = self._threads.submit(self._run, *trial)
             running.control.wait_for_rest()
-            # Two slots may see the end of a trial: this one, and its slot before it was frozen.
+            # Two slots may notice a trial's end: this slot, and the slot where it ran before it was
+            # frozen.
             if running.control.phase is Phase.ENDED:
                 self._begun.pop(running, None)
                 begun.result()

@@ -21,7 +21,7 @@ _NOT_BY_THE_KERNEL = frozenset(
 #: Origin of the kernel for a trial that runs again.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")
 #: Origin of a kernel that replaces another one, which did not start.
-AFTER_NO_KERNEL = KernelOrigin(reason="the kernel before it did not start")
+AFTER_NO_KERNEL = KernelOrigin(reason="an earlier kernel of this trial did not start")
 
 
 class SecondRun(Enum):

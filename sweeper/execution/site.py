@@ -126,7 +126,7 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
 
 def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
     """Store a description of the trials' environment. Return its name, or "" if it is unknown."""
-    # The processes that describe the environment also have the mark of the sweep.
+    # Mark the processes that describe the environment too, so that they end with the sweep.
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
     try:
         found = environment_of(

@@ -184,7 +184,7 @@ def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
     return failed(
         Reason.FILE,
         f"{outcome.message}; the previous attempt of this trial ended in the same way, so its "
-        "params may fill the disk; if they do not, free space, and run the trial again with `retry`",
+        "params may fill the disk; if not, free space, and run the trial again with `retry`",
     )
 
 

@@ -92,7 +92,7 @@ class Workload:
 
     @property
     def seed_of_shared_cells(self) -> int:
-        """Seed with which the random generators begin that shared cells draw from."""
+        """Seed of the random generators from which cells tagged `shared` draw."""
         first = trial_seed(self.settings.study.seed, 0)
         return first if self.random_seed is None else self.random_seed
 

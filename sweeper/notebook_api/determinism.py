@@ -39,7 +39,7 @@ def seed_everything(seed: int, strict: bool = False) -> None:
     """
     os.environ.setdefault(
         "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-    )  # cuBLAS reads it at its first call.
+    )  # cuBLAS reads this variable at its first call.
     random.seed(seed)
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.random.set_seed(seed % 2**32)
@@ -57,8 +57,8 @@ def seed_everything(seed: int, strict: bool = False) -> None:
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=not strict)
-    # The call before also makes torch fill new memory, which costs time and does not change
-    # results. mypy does not know this property of torch's module.
+    # `use_deterministic_algorithms` also makes torch fill new memory, which costs time and does not
+    # change results. mypy does not know this property of torch's module.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_num_threads(torch.get_num_threads())  # Keep MKL from using fewer threads.
     _set_float32_precision(torch)
@@ -68,7 +68,7 @@ def seed_everything(seed: int, strict: bool = False) -> None:
 def _set_float32_precision(torch: Any) -> None:
     """Set matrix products of float32 on GPUs to full precision. Warn if they used TF32 before."""
     matmul = torch.backends.cuda.matmul
-    # Since torch 2.9, this setting has a new name, and the old names may cause warnings.
+    # Since torch 2.9, the setting for TF32 has a new name, and the old names may cause warnings.
     before = getattr(matmul, "fp32_precision", None) or matmul.allow_tf32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -25,7 +25,8 @@ REPORTS_VARIABLE = "SWEEPER_REPORTS"
 #: count as reports. `begun`: number of steps of each series in earlier attempts. `mlflow`: MLflow's
 #: `uri` and `version`, and the trial's `study`, `study_id` and `run_id`.
 OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
-#: Environment variable that marks each process of a sweep, as the guard does.
+#: Environment variable that marks each process of a sweep. The sweep's guard finds processes by it;
+#: see `guard.py`.
 MARK_VARIABLE = "SWEEPER_MARK"
 #: Environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"

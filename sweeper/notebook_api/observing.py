@@ -23,7 +23,7 @@ from .calls import observed
 from .messages import OBSERVED_VARIABLE, Point, PointSource
 
 #: Longest wait for the trial's run in MLflow, which another process creates, in seconds (chosen,
-#: not measured). It begins with MLflow's first answer.
+#: not measured). The wait begins with MLflow's first answer.
 _RUN_LIMIT_S = 60.0
 #: Longest wait for MLflow's first answer, in seconds: the time for which MLflow's client repeats a
 #: call.
@@ -152,7 +152,8 @@ def _lightning(module: Any) -> None:
     loop_class = getattr(module, "_FitLoop", None) or module.FitLoop
     end_epoch = loop_class.on_advance_end
 
-    # At the end of this function the values of all hooks are known, and checkpoints are saved.
+    # When Lightning's own function returns, the values of all hooks are known, and checkpoints are
+    # saved.
     @functools.wraps(end_epoch)
     def observed_end(loop: Any) -> None:
         epoch = loop.trainer.current_epoch
@@ -362,8 +363,7 @@ class _RunOfTrial:
                 if not self._is_in_folder and self._is_away(error):
                     _warn("MLflow is unavailable")
                     self._earlier_id, vars(self)["id"] = self.id, self._temporary()
-            # If the run was moved to the folder, by this call or by a part of it, make the call
-            # again there.
+            # Make the call again if the run was moved to the folder, here or by a part of the call.
             if was_in_folder or not self._is_in_folder:
                 raise
             return call()
@@ -544,7 +544,7 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
             metric._step = step_of(run_id, metric.key, metric.step)
             steps.setdefault(metric.step, {})[metric.key] = metric.value
         for step, values in steps.items():
-            report(run_id, step, values)  # All values of a step at once: a report may end the trial.
+            report(run_id, step, values)  # A whole step at once: a report may end the trial.
         if run.has(run_id):
             for param in params:
                 self.log_param(run_id, param.key, param.value)

@@ -230,7 +230,7 @@ class SweepClient(PapermillNotebookClient):
             if not isinstance(self.ending, KernelDied):
                 self._read_values(reads_imports=reads_imports)
                 if stopper.has_interrupted and isinstance(self.ending, Finished):
-                    # The interrupt may have ended the last cell or the reading of a score.
+                    # The interrupt may have cut short the last cell or the reading of a score.
                     self.ending = Stopped()
                 self.set_widgets_metadata()
             self._take_reports()
@@ -317,7 +317,7 @@ class SweepClient(PapermillNotebookClient):
                 task.cancel()
             self._end_outputs(cell, cell_index)
 
-    # nbclient makes `execute_cell` of its own coroutine. Make it of the coroutine above instead.
+    # nbclient's `execute_cell` runs nbclient's own coroutine. Run the coroutine above instead.
     execute_cell = run_sync(_async_execute_and_save)
 
     def _end_outputs(self, cell: NotebookNode, cell_index: int) -> None:
@@ -401,7 +401,7 @@ class SweepClient(PapermillNotebookClient):
         if not isinstance(data, dict):
             return
         if MIME in data:
-            # The notebook's metadata keep the point, so remove it from the cell's output.
+            # The point is stored in the notebook's metadata, so remove it from the cell's output.
             self.running.points.publish(Point.decode(data.pop(MIME)))
             return
         point = displayed_point(data)
@@ -426,7 +426,8 @@ class SweepClient(PapermillNotebookClient):
         if kind == "clear_output":
             self._begin_outputs()
         if not size(kind, content):
-            # The message has no output. nbclient may wait for it, as for the kernel's state.
+            # A message without output is never dropped, because nbclient may wait for it, as for
+            # the kernel's state.
             return False
         if self._output_bytes <= self._unchecked_bytes:
             self._output_bytes += self._added(kind, content)
@@ -536,14 +537,15 @@ class SweepClient(PapermillNotebookClient):
         if answer is not None:
             self.answer = answer
         elif isinstance(self.ending, Finished) and self.kernel.exit_code != 0:
-            self._died()  # The last cell may also have asked the kernel to end, to free the GPU.
+            self._died()  # With exit code 0, the last cell has ended the kernel, to free the GPU.
 
 
 def _save_if_possible(save: Callable[[], None]) -> None:
     try:
         save()
     except OSError as error:
-        # The next save, in seconds, or the trial's end writes the file. The end warns if it cannot.
+        # Ignore the error: the file is written again within seconds, and at the trial's end. If
+        # that fails too, users get a warning.
         _log.info("the executed notebook could not be saved, and is saved later: %s", error)
 
 
@@ -552,5 +554,5 @@ def _bytes_of(outputs: Sequence[NotebookNode]) -> int:
 
 
 def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:
-    """Return whether a message between widgets has no mapping as its data, which nbclient needs."""
+    """Return whether the data of a message between widgets is no mapping. nbclient needs one."""
     return kind in ("comm_open", "comm_msg") and not isinstance(content.get("data"), dict)

@@ -36,7 +36,7 @@ _DOUBT_S, _LOOK_S = 2.0, 0.02
 
 
 class LiveNotebook(NotebookExecutionManager):
-    """papermill's record of how cells ran, with true states.
+    """Records how cells ran, in papermill's form, with the true state of each cell.
 
     papermill's own class marks each cell that did not raise as completed, even if it never ran.
 
@@ -162,7 +162,8 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
         client.take_over(shared, assignments(request.own_params, request.node))
     client.run(reads_imports=pool.fork_server.wants_import_profile)
     imports = client.answer.imports
-    # Recording the imports starts a zygote, from which only further trials profit.
+    # `record_imports` starts a process to fork kernels from, which only saves time in further
+    # trials.
     if imports is not None and request.running.trials_left > 0:
         pool.fork_server.record_imports(imports)
 

@@ -36,10 +36,10 @@ class TrialArguments:
 
 
 def prepare_started(trial: TrialArguments, frozen: Mapping[str, str]) -> str:
-    """Return code that prepares a started kernel for its trial, before its first cell.
+    """Return code that prepares a kernel that was started, not forked, for its trial.
 
-    The code runs the source of `in_kernel` and calls a function in it, without adding a variable to
-    the notebook.
+    The kernel runs the code before the first cell. The code runs the source of `in_kernel` and
+    calls a function in it, without adding a variable to the notebook.
 
     Args:
         trial: What the kernel gets.
@@ -60,7 +60,8 @@ def prepare_started(trial: TrialArguments, frozen: Mapping[str, str]) -> str:
 def prepare_forked(trial: TrialArguments) -> str:
     """Return code that prepares a forked kernel for its trial.
 
-    A forked kernel already has the module `in_kernel`, because its zygote has imported it.
+    A forked kernel already has the module `in_kernel`, because the process that it was forked from
+    has imported the module.
 
     Args:
         trial: What the kernel gets.
@@ -84,7 +85,7 @@ class Question:
     reads_imports: bool = False
 
     def as_expressions(self) -> dict[str, str]:
-        """Return the question as the user expressions of a request."""
+        """Return the question as the `user_expressions` of a Jupyter request."""
         return {in_kernel.QUESTION: json.dumps(asdict(self))}
 
 

@@ -46,7 +46,7 @@ def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """Join the pieces of each stream in a run of text without a display in between."""
+    """Join the pieces of each stream, in text outputs that follow each other without a display."""
     for name in {piece.name for piece in pieces}:
         stream = [piece for piece in pieces if piece.name == name]
         texts = without_overwritten(piece.text for piece in stream)
@@ -128,7 +128,7 @@ def shorten_error(content: dict[str, Any]) -> None:
 
 
 def notice(text: str) -> NotebookNode:
-    """Return an output whose text readers recognize as one of the sweep, not of the notebook."""
+    """Return an output with a text that is marked as written by the sweep, not by the notebook."""
     return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {text}]\n")
 
 

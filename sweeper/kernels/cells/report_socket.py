@@ -67,5 +67,5 @@ class ReportSocket:
         return not message.keys().isdisjoint((HANDLES_STOP, STOPPING, RAISING))
 
     def close(self) -> None:
-        """Close the socket. A process that still reports does not block."""
+        """Close the socket. A process that reports later is not blocked: its report is lost."""
         self._socket.close()

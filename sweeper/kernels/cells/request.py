@@ -91,7 +91,7 @@ class CellFailed:
 
 @dataclass(frozen=True, slots=True)
 class KernelDied:
-    """The kernel's process ended while a cell ran, or failed before its last answer.
+    """The kernel's process ended while a cell ran, or failed before it returned the last values.
 
     A kernel that ends after the last cell with the exit code 0 has not died.
     """
@@ -147,5 +147,5 @@ class KernelResult:
 
     @property
     def lost_its_kernel(self) -> bool:
-        """Whether no kernel has answered, or the process that it was forked from has ended."""
+        """Whether no kernel answered, or the kernel ended with the process it was forked from."""
         return self.is_orphan or isinstance(self.ending, NotStarted)

@@ -36,7 +36,7 @@ _SWEEP_END_S = 3.0
 
 @dataclass(kw_only=True, eq=False)
 class NotebookStopper:
-    """Stops the notebook in a kernel when its trial is stopped, and pauses the kernel on a freeze.
+    """Stops a notebook when its trial is stopped, and pauses its kernel when the trial is frozen.
 
     Attributes:
         kernel: Process of the kernel.
@@ -54,7 +54,7 @@ class NotebookStopper:
     _task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> NotebookStopper:
-        """React to stops and freezes from now on, and also to an earlier stop."""
+        """React to stops and freezes of the trial from now on, and to a stop that came earlier."""
         control = self.request.running.control
         control.on_stop(partial(self._soon, self._start))
         control.on_freeze(self._stand_still)
@@ -90,7 +90,8 @@ class NotebookStopper:
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
         reason = self.request.running.control.stop_reason
         if self.request.running.control.is_off_gpu:
-            # The notebook would wait for its GPU before it could end by itself.
+            # The trial is frozen, and its GPU memory was moved to the host. To end by itself, the
+            # notebook would have to wait for its GPU.
             await self.kernel.end_at_once()
             return
         if reason and reason is not StopReason.TIME_LIMIT:
@@ -116,8 +117,8 @@ class NotebookStopper:
         if self.reports.handles_stop and reason is not StopReason.PRUNED:
             await asyncio.sleep(own_s)
         elif running.points.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
-            # A notebook that continues has caught the exception of this report. Its next report
-            # raises another exception.
+            # A notebook that continues has caught this first exception. Its next report raises
+            # another one.
             await self._has_raised(2, own_s)
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:

@@ -197,7 +197,8 @@ class ForkServer:
             _log.info("the zygote has ended: %s", error)
             zygote.let_go()
         except OSError as error:
-            # The zygote still runs. For example, too many files are open at the moment.
+            # The zygote runs, but cannot fork at the moment, for example because too many files are
+            # open.
             _log.log(
                 logging.INFO if self._has_warned else logging.WARNING,
                 "a kernel cannot be forked, and is started instead, which is slower: %s; raise the "

@@ -102,7 +102,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A trial that completed in a started kernel, with which forked kernels are compared.
+    """A trial that completed in a started kernel. Runs in forked kernels are compared with it.
 
     Attributes:
         spec: Spec of the trial.
@@ -131,7 +131,7 @@ class Inconclusive:
     """A repetition of the reference trial that proves nothing: it was stopped or lacked memory."""
 
 
-#: Result of the second run of the trial with which forked and started kernels are compared.
+#: Result of a repetition of the reference trial.
 Repetition = Run | Failed | Inconclusive
 #: Function that repeats the reference trial in a kernel that is made as the origin states.
 Repeat = Callable[[Reference, KernelOrigin], Repetition]
@@ -139,7 +139,7 @@ Repeat = Callable[[Reference, KernelOrigin], Repetition]
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """Kernels may be forked.
+    """Decision that kernels may be forked.
 
     Attributes:
         proof: What was proven.
@@ -152,7 +152,7 @@ class Proven:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Kernels are never forked.
+    """Decision that kernels are never forked.
 
     Attributes:
         why: Reason in words.
@@ -426,7 +426,7 @@ class ForkPolicy:
                 self._reference, self._referred_at_s = reference, time.monotonic()
 
     def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
-        """Repeat the reference in forked kernels, if a proof is due and saves time.
+        """Repeat the reference in forked kernels, if nothing is proven yet and a proof saves time.
 
         Args:
             available: Whether kernels can be forked now.

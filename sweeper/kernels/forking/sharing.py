@@ -23,7 +23,7 @@ from .zygote.messages import receive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedCells:
-    """The cells to run once for all trials.
+    """The cells tagged `shared`, and the cells before them, which run once for all trials.
 
     Attributes:
         sources: Code of the cells by their index in the notebook. It includes the parameters cell

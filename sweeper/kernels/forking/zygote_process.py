@@ -20,7 +20,7 @@ _SCRIPT = Path(__file__).parent / "zygote" / "__main__.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygoteReport:
-    """Report of a zygote after its imports.
+    """What a zygote reports after its imports: whether kernels can be forked from it.
 
     Attributes:
         refusal: Why no kernel can be forked from the zygote. None if kernels can be forked.

@@ -91,7 +91,7 @@ def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, s
 
 
 def check_interpreter(interpreter: str, *, asked_by: str) -> None:
-    """Refuse an interpreter that cannot run kernels.
+    """Raise an error if an interpreter cannot run kernels.
 
     Args:
         interpreter: Path of the interpreter.

@@ -278,7 +278,7 @@ class Kernel:
 
 
 def _true_origin(origin: KernelOrigin, process: Any) -> KernelOrigin:
-    """Return how a kernel was really made.
+    """Return how a kernel was really made: it was started if it could not be forked.
 
     Args:
         origin: How the kernel should have been made.

@@ -80,7 +80,7 @@ class KernelPool:
         return [finding for finding in found if finding is not None]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
-        """Compute how much time shared cells would save; see `sharing_advice`.
+        """Compute how much time cells tagged `shared` would save; see `sharing_advice`.
 
         Args:
             node: Notebook that was executed in a forked kernel, without shared cells.
@@ -90,7 +90,7 @@ class KernelPool:
 
     @property
     def waits(self) -> bool:
-        """Whether a free slot should wait, because kernels can most likely be forked soon."""
+        """Whether a free slot should wait instead of starting a kernel, because forks come soon."""
         return self.policy.waits(self.fork_server.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:

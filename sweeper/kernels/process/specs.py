@@ -93,7 +93,7 @@ def choose_kernel(
 
 
 def check_kernel(name: str, *, asked_by: str, remedy: str = _CHOOSE) -> None:
-    """Refuse a kernel that is not installed.
+    """Raise an error if a kernel is not installed.
 
     Args:
         name: Name of the kernel, or path of its interpreter.

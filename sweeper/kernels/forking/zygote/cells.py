@@ -21,7 +21,7 @@ from .shell import App
 
 
 class CellsProcess:
-    """The process in which the shared cells have run.
+    """The process in which the shared cells have run, and from which kernels are forked.
 
     Args:
         sources: Code of the cells, in order.

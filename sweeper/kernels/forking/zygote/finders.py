@@ -57,7 +57,7 @@ _SEED: Mapping[str, Callable[[Any, int], object]] = {
 }
 #: Name of the variable that holds this module's source in a worker.
 _TEXT = "_text"
-#: Loaders of modules and their suffixes, as in every interpreter.
+#: Python's standard loaders of modules, each with the suffixes of its files.
 _LOADERS = (
     (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
     (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
@@ -304,7 +304,7 @@ def seed_generators(seed: int, without: Collection[str] = ()) -> None:
     def seed_library(module: Any) -> None:
         try:
             _SEED[module.__name__](module, seed)
-        except Exception as error:  # noqa: BLE001  The notebook's own import has succeeded.
+        except Exception as error:  # noqa: BLE001  The notebook's import must not fail by this.
             warnings.warn(f"{module.__name__} draws without a seed: {error}", stacklevel=2)
 
     random.seed(seed)
@@ -322,7 +322,7 @@ def observe_libraries() -> None:
             from sweeper.notebook_api import observing
 
             observing.observe(module)
-        except Exception as error:  # noqa: BLE001  The notebook's own import has succeeded.
+        except Exception as error:  # noqa: BLE001  The notebook's import must not fail by this.
             warnings.warn(f"{module.__name__} is not observed: {error}", stacklevel=2)
 
     _after_import(_OBSERVED, observe)

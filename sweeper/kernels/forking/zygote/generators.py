@@ -25,7 +25,7 @@ def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
 
 
 def plain(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return states without arrays, so that `==` can compare them."""
+    """Return the states of generators without arrays, so that `==` can compare them."""
     values = dict(states)
     numpy_state = values.get("numpy")
     if numpy_state is not None:

@@ -105,7 +105,7 @@ _LAST_REQUEST_S = 2
 def prepare_started(
     finders: str, folder: str, frozen: Mapping[str, str], random_seed: int, **trial: Any
 ) -> None:
-    """Prepare a started kernel for its trial; see also `prepare`.
+    """Prepare a kernel that was started, not forked, for its trial; see also `prepare`.
 
     The package `sweeper` and the frozen modules become importable: the notebook's local modules, as
     they were when the sweep began. On Linux, the kernel ends from now on when the sweep's process
@@ -184,7 +184,7 @@ def _survive(_number: int, _frame: Any) -> None:
 
 
 def _end_by_signals() -> None:
-    """Undo `leave_the_end_to_the_sweep` in a forked child."""
+    """Let SIGTERM and SIGHUP end a forked child: undo `leave_the_end_to_the_sweep` in it."""
     for number in _ENDING_SIGNALS:
         if signal.getsignal(number) is _survive:
             signal.signal(number, signal.SIG_DFL)
@@ -242,7 +242,7 @@ def _cap_memory(fraction: float) -> None:
 
 
 def _answer_questions(shell: Any) -> None:
-    """Answer the sweep's question among the user expressions of a request.
+    """Let the kernel answer a sweep's question among the `user_expressions` of a request.
 
     IPython passes the values of user expressions to the notebook's display formatters, which may
     round values, color them or raise. The sweep's answer does not pass through the formatters.
@@ -394,7 +394,7 @@ class WatchedNumbers:
 
     def _note(self, result: Any) -> None:
         names = [name for name in self._shell.user_ns if name not in self._known]
-        for name in self._expressions.keys() - set(names):  # The notebook has deleted them.
+        for name in self._expressions.keys() - set(names):  # The notebook has deleted these.
             self._note_expressions(name, set())
         for name in names[:_MOST_VARIABLES]:
             value = self._shell.user_ns[name]
@@ -596,7 +596,7 @@ def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
 
 
 def _elements(part: Any) -> Any:
-    """Return some elements of an array, a tensor, a frame or a variable of a library."""
+    """Return the shape and some elements of an array, a tensor, a data frame or the like."""
     kind = type(part)
     if hasattr(kind, "iloc"):
         return part.shape, part.iloc[:_MOST_ELEMENTS].to_numpy(), getattr(part, "columns", None)
@@ -790,7 +790,7 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
 
 def _mounted_folders() -> set[str]:
     """Return the folders where file systems are mounted, on Linux."""
-    with open("/proc/self/mounts", "rb") as lines:  # Special characters are in octal there.
+    with open("/proc/self/mounts", "rb") as lines:  # It has octal escapes for special characters.
         escaped = [line.split()[1].decode("unicode_escape") for line in lines]
         return {path.encode("latin-1").decode() for path in escaped}
 

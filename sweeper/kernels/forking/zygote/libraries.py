@@ -86,7 +86,7 @@ class Libraries:
         return {**states, "output": self._app.output_count()}
 
     def _excluded(self, watch: ImportWatch) -> set[str]:
-        """Return the modules to leave out, so that another zygote can fork with the others."""
+        """Return the modules that a new zygote should not import, so that it can fork kernels."""
         culprits = {name for name in watch.acting if not _can_import_in_a_fork(name)}
         foreign = _foreign_threads()
         culprits |= {module for task, module in watch.threads.items() if task in foreign}

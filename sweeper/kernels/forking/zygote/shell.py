@@ -47,7 +47,7 @@ class Recorder(Session):
         return message
 
     def recorded(self) -> list[dict[str, Any]]:
-        """Return the messages since the last `take`, and flush printed text before."""
+        """Flush printed text, and return the messages since the last call of `take`."""
         for stream in _OutStream.made.values():
             stream.flush()
         return self.messages
