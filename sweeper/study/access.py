@@ -254,7 +254,7 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
         if damage is not None:
             raise LostFileError(file, damage)
 
-    # Without this check, SQLite would create an empty file.
+    # Check before SQLite connects, because SQLite would create an empty file if the file is lost.
     event.listen(engine, "do_connect", check)
     event.listen(engine.pool, "checkout", check)
 

@@ -1,7 +1,7 @@
 """Read and change a study's files while no sweep has them open.
 
-Optuna refuses changes to trials that have ended. So this module changes Optuna's tables. A test
-checks that Optuna reads the result.
+Optuna refuses changes to trials that have ended. So this module changes Optuna's tables by SQL. A
+test checks that Optuna reads the result.
 """
 
 from __future__ import annotations
