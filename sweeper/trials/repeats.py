@@ -42,7 +42,7 @@ class Repeats:
         runs: dict[int, dict[int, TrialRecord]] = {}
         for record in records:
             own: dict[str, Any] = dict(record.params)
-            if self.by_fold and FOLD not in own:  # It began before the study had folds.
+            if self.by_fold and FOLD not in own:  # The trial began before the study had folds.
                 continue
             place = int(own.pop(FOLD)) if self.by_fold else record.seed
             params.setdefault(record.proposal, own)
@@ -102,7 +102,10 @@ class Repeats:
 
     @cached_property
     def _least_gap(self) -> float:
-        """Gap of one run from which the best proposal is significantly better than another one."""
+        """Smallest significant gap between the scores of the best proposal and of one other run.
+
+        Infinite if the variance of the gaps is unknown.
+        """
         from scipy.special import stdtrit
 
         squares, freedom = 0.0, 0
