@@ -121,8 +121,8 @@ class Owner(Stored):
         pid: Id of the process.
         token: Random text that distinguishes this lease from all others.
         copy_id: Id of the folder that is copied.
-        folder: Mark of this folder's path. A copy of the folder on this machine has another one.
-            Empty if the process has an earlier version, which does not state it.
+        folder: Hash of this folder's path. A copy of the folder on the same machine has another
+            hash. Empty if the process runs an earlier version, which stored no hash.
         every_s: Seconds between two renewals.
         has_ended: Whether the lease was released.
     """

@@ -384,7 +384,7 @@ class Ablate:
     """Advice to measure how much each value of the confirmed winner improves the score.
 
     Attributes:
-        study: Folder of the study with the winner.
+        study: Words that name the study on a command line, usually its folder.
     """
 
     study: str

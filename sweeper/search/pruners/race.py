@@ -62,7 +62,7 @@ SLOTS = 4
 #: dozens of half-trained trials and no score (decision 27).
 COMMITTED = 2
 #: A running trial is compared with frozen trials as if its prediction were better by this share of
-#: its standard deviation (chosen, not measured).
+#: its standard deviation (chosen, not measured), so that it is not frozen for a tiny difference.
 RESTLESS = 0.25
 #
 # Constants for outliers:
@@ -154,9 +154,9 @@ class Race:
 
     @cached_property
     def leader(self) -> int:
-        """Place of the best completed trial.
+        """Index in `numbers` of the best completed trial.
 
-        As long as no trial has completed, place of the best trial so far.
+        As long as no trial has completed, index of the trial with the best extrapolated value.
         """
         if self.is_completed.any():
             return int(self.finals.argmax())
@@ -178,7 +178,11 @@ class Race:
         return leads
 
     def likely(self, place: int) -> float:
-        """Return the predicted final score of a trial."""
+        """Return the predicted final score of a trial.
+
+        Args:
+            place: Index of the trial in `numbers`.
+        """
         if self.is_completed.any():
             return float(self.leads[place] + self.best)
         return float(self.leads[place] + self._level[self.leader, self.done[self.leader] - 1])
@@ -200,7 +204,7 @@ class Race:
 
     @cached_property
     def off(self) -> Array:
-        """For each trial, the standard deviation of its predicted final score."""
+        """For each trial, the standard deviation of the error of its predicted final score."""
         completed = TRIAL_WEIGHT * max(int(self.is_completed.sum()) - 1, 0)
         variance = (PRIOR_TRIALS + completed * self._deviation) / (PRIOR_TRIALS + completed)
         off: Array = self._wander[self.done - 1] * math.sqrt(max(variance, LEAST_VARIANCE))
@@ -213,7 +217,10 @@ class Race:
 
     @cached_property
     def _deviation(self) -> float:
-        """Mean of the completed trials' largest errors, in units of `_wander` and squared."""
+        """Mean over completed trials of the largest squared error of their predictions.
+
+        Errors are in units of `_wander`. 1 if no completed trial can be compared with the leader.
+        """
         others = np.flatnonzero(self.is_completed)
         others = others[others != self.leader]
         if not len(others) or self.total is None or self.first_look >= self.total:
