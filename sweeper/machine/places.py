@@ -360,7 +360,7 @@ class Places:
         driver: Nvml | None = None,
         shares_machine: bool = False,
     ) -> Places:
-        """Return the device assignments of this machine, with the GPUs that a user asks for.
+        """Return a `Places` for this machine, with the GPUs that a user asks for.
 
         Args:
             resources: Section `resources` of the parameters file.
@@ -658,7 +658,7 @@ class Places:
         self._note_change()
 
     def _note_change(self) -> None:
-        """Note that memory was freed: publish it, and let the first trial in the queue check."""
+        """Publish that memory was freed, and let the first trial in the queue check again."""
         self._state_claims()
         self._wake()
 
@@ -875,7 +875,7 @@ class Places:
         return [room for room in rooms if room.most_bytes >= least_bytes]
 
     def _may_begin(self, place: Place, rooms: Sequence[_Room]) -> bool:
-        """Return whether a trial finds as many GPUs as it needs."""
+        """Return whether a trial can begin now on as many GPUs as it needs."""
         why_not = partial(self._obstacle, place, self._claim_for(place))
         return sum(why_not(room) is None for room in rooms) >= self._per_trial
 
@@ -1046,7 +1046,10 @@ class Places:
 def _why_not_off(
     checkpoints: CudaCheckpoints, *, has_gpus: bool, resources: Resources
 ) -> str | None:
-    """Return why frozen trials cannot be taken off their GPU, with the remedy, or None."""
+    """Return why frozen trials' GPU memory cannot be moved to host memory, with the remedy.
+
+    Return None if it can.
+    """
     if not has_gpus:
         return "this machine has no GPU that the sweep uses"
     if resources.mps == "auto":

@@ -120,7 +120,7 @@ class RepeatedTrials(Repeats):
 
 
 def _is_running(proposal: ConfirmedTrial) -> bool:
-    """Return whether a run of a proposal is running. A frozen run is not."""
+    """Return whether a run of a proposal is running. A frozen run does not count."""
     return any(run.state is State.RUNNING for run in proposal.runs.values())
 
 

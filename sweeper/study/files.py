@@ -86,7 +86,7 @@ def why_lost(storage: Path) -> str | None:
     try:
         name, facts = StudyFacts.read(facts_beside(storage))
     except StudyError:
-        return None  # The next sweep writes the facts again.
+        return None  # The next sweep writes the missing or damaged facts again.
     return None if has_study(storage, name, facts.id) else "it is another study's database"
 
 

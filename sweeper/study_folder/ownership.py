@@ -170,7 +170,7 @@ def _remove(file: Path) -> None:
 
 
 def is_held(paths: StudyPaths) -> bool:
-    """Return whether a sweep of this study is alive, on this or another machine with its folder."""
+    """Return whether a sweep of this study is alive, here or on a machine that shares the folder."""
     if not os.access(paths.lock, os.W_OK):  # The study was never swept, or belongs to another user.
         return False
     with while_unswept(paths) as is_unswept:
@@ -217,7 +217,10 @@ def owner_of(paths: StudyPaths) -> str:
 
 
 def _read_owner(paths: StudyPaths) -> Mapping[str, Any]:
-    """Return the content of the owner's file of a study's folder. Empty if it cannot be read."""
+    """Return the content of `sweep.json`, which names the process that holds a study's folder.
+
+    Empty if the file cannot be read.
+    """
     try:
         owner = json.loads(paths.owner.read_text(encoding="utf-8"))
         return dict(owner) if {"pid", "host"} <= owner.keys() else {}

@@ -254,7 +254,8 @@ class RemoteCopy:
                 to the study on this machine.
         """
         mark = LocalMarker.at(self._paths.copied)
-        self._continuable(here, mark)  # Do not wait for a copy that this study cannot continue.
+        # Raise an error before the wait if this study cannot continue the copy.
+        self._continuable(here, mark)
         self._lease.wait_until_free(mark, is_stopped=is_stopped)
         manifest = self._continuable(here, mark)
         if manifest is not None:
@@ -381,7 +382,10 @@ class RemoteCopy:
             stored.close()
 
     def _write(self, entries: Mapping[str, Entry]) -> None:
-        """Write a new manifest. The objects that it and the previous one name are needed."""
+        """Write a new manifest, unless nothing has changed.
+
+        The objects that the new and the previous manifest name must not be removed.
+        """
         before, mark = self._before, replace(self._mark, generation=self._mark.generation + 1)
         if before is not None and (before.files, before.copy_id) == (entries, mark.copy_id):
             return

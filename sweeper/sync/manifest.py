@@ -79,7 +79,7 @@ class Entry:
 
     @property
     def object(self) -> str:
-        """Name of the object."""
+        """Name of the file's object in the store."""
         return f"objects/{self.hash}"
 
 
@@ -108,7 +108,7 @@ class Manifest(Stored):
 
     @property
     def objects(self) -> set[str]:
-        """Names of all objects."""
+        """Names of the objects of all files in the copy."""
         return {entry.object for entry in self.files.values()}
 
 

@@ -223,7 +223,7 @@ class Control:
                 self._enter(Phase.LOST)
 
     def note_machine(self, machine: Machine) -> None:
-        """Set what the machine can do when the trial is frozen."""
+        """Set the functions with which the machine frees or moves a frozen trial's memory."""
         self._machine = machine
 
     def blocked(self) -> Blocked | None:

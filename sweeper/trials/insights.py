@@ -168,17 +168,17 @@ class NumberRange:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Smallest and largest value in these trials."""
+        """Smallest and largest value in the trials that have the range in common."""
         return self.low, self.high
 
     @property
     def values(self) -> Sequence[Value]:
-        """Smallest and largest value in these trials, under the name that `ValueSet` uses."""
+        """The same values as `ends`, under the name that `ValueSet` uses for its values."""
         return self.ends
 
     @property
     def tried(self) -> tuple[float, float]:
-        """Smallest and largest value in all trials."""
+        """Smallest and largest value of the param in all trials."""
         return self.tried_low, self.tried_high
 
     def contains(self, value: Any) -> bool:

@@ -151,7 +151,7 @@ class Notice(StrEnum):
 
 
 class AloneOn(StrEnum):
-    """What an attempt must not share, because an earlier attempt ran out of memory there."""
+    """What an attempt must not share with other trials, because its trial ran out of memory."""
 
     GPU = "gpu"
     MACHINE = "machine"

@@ -153,7 +153,10 @@ class Repeats:
         return -self.sign * (proposal.mean or 0.0)
 
     def _gaps(self, proposal: ConfirmedTrial, best: ConfirmedTrial) -> Sequence[float]:
-        """Return by how much the best proposal is better, for each seed or fold that both ran."""
+        """Return by how much the best proposal's scores are better than another proposal's.
+
+        There is one number for each seed or fold that both have run.
+        """
         if proposal is best:
             return ()
         both = best.scores.keys() & proposal.scores.keys()

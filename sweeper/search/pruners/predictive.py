@@ -258,7 +258,10 @@ def _numbers_of(curves: Curves, state: CurveState) -> list[int]:
 
 
 def _slots_to_continue(curves: Curves, beginning: set[int], *, to_begin: int) -> int:
-    """Return how many slots continue trials that were judged. The other slots begin new trials."""
+    """Return how many slots continue trials that have done enough steps to be judged.
+
+    The other slots begin new trials.
+    """
     running = _numbers_of(curves, "running")
     slots = len(running) - len(beginning.intersection(running))
     return min(slots, max(1, len(running) // SLOTS)) if to_begin else slots

@@ -191,14 +191,17 @@ class Race:
 
     @cached_property
     def _spread(self) -> float:
-        """Distance from the median to the best score at the first judgement."""
+        """Distance from the median to the best value at the step of the first judgement."""
         step = min(self.first_look, self.values.shape[1])
         looked = self.values[self.begun, step - 1]
         return float(looked.max() - np.median(looked)) if len(looked) else 0.0
 
     @cached_property
     def _wander(self) -> Array:
-        """For each step, the standard deviation of a lead's further change. Always above zero."""
+        """For each step, the standard deviation of a lead's change until the training ends.
+
+        It is always above zero.
+        """
         wander: Array = np.maximum(WANDER * self._spread * self._left, 1e-12)
         return wander
 
@@ -212,7 +215,7 @@ class Race:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the completed trials have ended about where they were predicted to end."""
+        """Whether predictions can be used, because those for completed trials were about right."""
         return self._deviation <= MOST_VARIANCE
 
     @cached_property

@@ -69,7 +69,11 @@ def effects_of(
 
 
 def _shares(model: ScoreModel) -> tuple[Array, Array]:
-    """Return the total and the joint effects of each param, shape (functions, params)."""
+    """Return the total effect of each param, and its joint effect with other params.
+
+    Both arrays have the shape (functions, params). The total effects of a function add up to 1, and
+    the joint effects are shares of the function's variance.
+    """
     import torch
 
     padding, n_params = model.padding, len(model.names)

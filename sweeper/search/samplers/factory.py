@@ -136,7 +136,8 @@ class SamplerFactory:
             [
                 as_trial(trial.params, trial.score, known)
                 for trial in trials
-                # The range of a param may have become narrower since the study has begun.
+                # Leave out trials with a value outside of the present ranges, which the user may
+                # have narrowed.
                 if all(space[n].allows(v) for n, v in trial.params.items() if n in space)
             ]
             for trials in learned
