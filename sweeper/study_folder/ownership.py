@@ -170,7 +170,7 @@ def _remove(file: Path) -> None:
 
 
 def is_held(paths: StudyPaths) -> bool:
-    """Return whether a sweep of this study is alive, here or on a machine that shares the folder."""
+    """Return whether a sweep of the study is alive, here or on a machine that shares its folder."""
     if not os.access(paths.lock, os.W_OK):  # The study was never swept, or belongs to another user.
         return False
     with while_unswept(paths) as is_unswept:

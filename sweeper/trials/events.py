@@ -28,7 +28,7 @@ class Event(StrEnum):
     TRIAL_STARTED = "trial_started"
     #: An attempt at a trial has ended. The event's line of `--events` has the key `trial`.
     TRIAL_ENDED = "trial_ended"
-    #: The sweep stops before the study has all its trials: no more trials begin.
+    #: The sweep stops before the study has all its trials. No more trials begin, running ones end.
     STOPPING = "stopping"
     #: The study is being restored from the remote copy of `sync`.
     BRINGING_BACK = "bringing_back"

@@ -107,8 +107,8 @@ class Reason(StrEnum):
     TIME_LIMIT = "time_limit"
     #: The notebook can no longer set a param with which the trial began. No cell ran.
     PARAM_LOST = "param_lost"
-    #: A cell found the disk full, in a failed trial twice. Or the executed notebook cannot be
-    #: written. Or its path has a file that this study did not write.
+    #: A cell found the disk full. A trial only fails when this happens for the second time. Or the
+    #: executed notebook cannot be written, or its path has a file that this study did not write.
     FILE = "file"
     #: A defect of notebook-hpo or a fault of the machine ended the trial, not the notebook.
     INTERNAL = "internal"
