@@ -1,6 +1,6 @@
 """Sweep the hyperparameters of a notebook. `report` is for the notebook, `Sweep` for scripts.
 
-Every kernel pays for `import sweeper`, so names are loaded when they are first used.
+Every kernel imports this package, so a name's module is imported only when the name is first used.
 """
 
 from __future__ import annotations

@@ -93,13 +93,18 @@ def first_line(error: BaseException) -> str:
 
 
 def listed(lines: Sequence[str]) -> str:
-    """Join lines to one message. Beyond the limit, the last line only counts the others."""
+    """Join lines to one message. If there are too many, the last line states how many are left out.
+
+    At most `MOST_LINES` of the lines are in the message.
+    """
     left = len(lines) - MOST_LINES
     return "\n".join(lines if left <= 1 else [*lines[:MOST_LINES], f"and {left:,} more"])
 
 
 def shortened(message: str, at_most: int = 2000) -> str:
-    """Return a message, without its middle if it is long. Some exceptions quote all their data.
+    """Return a message, without its middle if it is long.
+
+    Messages of some exceptions contain all the data that caused them.
 
     Args:
         message: Message to shorten.

@@ -141,9 +141,9 @@ def beside(path: Path) -> Path:
 
 
 def remove_abandoned(study_folder: Path) -> None:
-    """Remove files that killed processes have not finished to write.
+    """Remove the temporary files of processes that were killed while they wrote a file.
 
-    They are in a study's folder, or next to it, where the executed notebooks are.
+    Such files are in a study's folder, or next to it, where the executed notebooks are.
     """
     now_s = time.time()
     for above, _, names in chain(islice(os.walk(study_folder.parent), 1), os.walk(study_folder)):

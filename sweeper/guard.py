@@ -43,7 +43,7 @@ _END_S = 10.0
 
 
 def mark_of(study_folder: Path) -> str:
-    """Return the first part of the marks of all sweeps of a study on this machine."""
+    """Return the text with which the marks (`MARK_VARIABLE`) of a study's sweeps begin."""
     digest = hashlib.blake2b(os.fsencode(study_folder), digest_size=8).hexdigest()
     return f"{digest}-"
 
@@ -58,7 +58,7 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
     Processes that only remove the shared memory of others get a moment to do so.
 
     Args:
-        mark: First part of the marks of these processes.
+        mark: Text with which the marks (`MARK_VARIABLE`) of these processes begin.
         patience_s: Seconds to wait for the kernels to end, and again for the processes that serve
             them.
     """
@@ -79,16 +79,16 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
                     session = os.getsid(pid)
                     os.kill(pid, signal.SIGKILL)
                     killed.add(pid)
-                    if marks[pid].endswith(LAST):  # Its children may have no mark.
+                    if marks[pid].endswith(LAST):  # The process's children may have no mark.
                         kill_session(session)
             time.sleep(0.01)
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Return the marks that begin with a text, by process id. This works only on Linux.
+    """Return the marks (values of `MARK_VARIABLE`) that begin with a text, by process id.
 
-    The scan must be fast: a sweep makes it whenever a kernel ends, and a machine may have thousands
-    of processes.
+    This works only on Linux. The scan must be fast: a sweep makes it whenever a kernel ends, and a
+    machine may have thousands of processes.
     """
     name = b"\0%s=" % MARK_VARIABLE.encode()
     wanted, found = name + mark.encode(), {}
@@ -155,7 +155,7 @@ class Guard:
     """The watchdog of one sweep. A guard process that has died is replaced.
 
     Attributes:
-        token: First part of the marks of this sweep's processes.
+        token: Text with which the marks (`MARK_VARIABLE`) of this sweep's processes begin.
         folder: Private folder of the sweep. It is removed after the sweep.
     """
 

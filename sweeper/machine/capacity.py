@@ -113,9 +113,9 @@ def available_bytes(root: Path = _ROOT) -> int | None:
 
 
 def shares_memory_with(pid: int, root: Path = _ROOT) -> bool:
-    """Return whether a process uses memory of which `available_bytes` tells what is left.
+    """Return whether a process reduces the memory that `available_bytes` returns.
 
-    If the limit of a container leaves the least, a process outside of it does not.
+    If that memory is limited by a container, only the container's own processes reduce it.
     """
     found = min(_free_memory(root), key=lambda free: free[0], default=None)
     group = None if found is None else found[1]
@@ -123,7 +123,11 @@ def shares_memory_with(pid: int, root: Path = _ROOT) -> bool:
 
 
 def _free_memory(root: Path) -> Iterator[tuple[int, Path | None]]:
-    """Yield the free bytes of the machine, and those below each limit with its control group."""
+    """Yield the free bytes of the machine, then those that each memory limit still allows.
+
+    Each number comes with the folder of the control group that sets the limit. The folder is None
+    for the whole machine.
+    """
     free = _number(root / "proc" / "meminfo", "MemAvailable:")
     if free is not None:
         yield 1024 * free, None
@@ -212,7 +216,10 @@ def oom_kills(root: Path = _ROOT) -> int:
 
 
 def _number(file: Path, key: str) -> int | None:
-    """Return the number after a key, from a file with one key and one number on each line."""
+    """Return the number after a key, from a file with one key and one number on each line.
+
+    Return None if the file cannot be read or does not contain the key.
+    """
     lines = (line.split() for line in _read(file).splitlines())
     return next((int(words[1]) for words in lines if words[:1] == [key]), None)
 

@@ -99,7 +99,8 @@ class Claims:
         if not self._is_on():
             return
         path = self._folder / f"{self._token}.json"
-        # The system removes files from /tmp that nobody has touched for days.
+        # Touch this sweep's files, because the system removes files from /tmp that nobody has
+        # touched for days.
         for file in (path, path.with_suffix(".alive")):
             with suppress(OSError):
                 os.utime(file)

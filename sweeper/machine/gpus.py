@@ -97,6 +97,12 @@ def present_gpus(driver: Nvml) -> list[Gpu]:
 
 
 def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int:
-    """Return how many bytes of a GPU's memory can be reserved for trials in all."""
+    """Return how many bytes of a GPU's memory can be reserved for trials in all.
+
+    Args:
+        gpu: The GPU.
+        keeps_spare: Whether a part of the memory is left free, because libraries choose other
+            algorithms when memory is short.
+    """
     spare_bytes = max(_SPARE_BYTES, round(_SPARE_SHARE * gpu.memory_bytes)) if keeps_spare else 0
     return gpu.memory_bytes - spare_bytes

@@ -67,7 +67,8 @@ class Mps:
         Args:
             gpus: GPUs of the sweep.
             folder: Private folder of the sweep, with a short path.
-            token: First part of the marks of the sweep's processes.
+            token: Text with which `SWEEPER_MARK` begins in the environment of the sweep's
+                processes.
         """
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
         inherited[MARK_VARIABLE] = f"{token}.mps{LAST}"

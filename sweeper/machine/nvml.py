@@ -49,7 +49,7 @@ class Gpu:
 
 
 class Nvml:
-    """The GPUs that NVIDIA's driver knows. None without a driver. No method initialises CUDA."""
+    """The GPUs that NVIDIA's driver knows: none if there is no driver. Does not initialise CUDA."""
 
     def installed(self) -> Sequence[Gpu]:
         """Return all GPUs in the order of the bus. A GPU that MIG has split is listed as parts."""

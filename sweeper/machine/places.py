@@ -87,8 +87,9 @@ _CAP = 1.05
 #: driver and small programs may use the rest. Host memory counts as free of other sweeps if at
 #: least this share of it is free, without what this sweep and other programs use.
 _EMPTY_SHARE = 0.95
-#: A trial is frozen only if this many times its memory is free on the machine (chosen, not
-#: measured): once for the trial that gets its slot, and once for the growth of running trials.
+#: A trial is frozen (its kernel is paused) only if this many times its memory is free on the
+#: machine (chosen, not measured): once for the trial that gets its slot, and once for the growth of
+#: running trials.
 _FREE_MEMORY = 2.0
 
 
@@ -127,7 +128,7 @@ class Obstacle(Enum):
     The values are texts that follow the figures of the GPU in a message.
     """
 
-    NO_ROOM = ""  # The figures already show that too little memory is free.
+    NO_ROOM = ""  # The GPU's figures in the message already show that too little memory is free.
     ONE_PROCESS = " and accepts one trial at a time (EXCLUSIVE_PROCESS)"
     ONE_TRIAL = " and is used by one trial alone"
     UNKNOWN_PEAKS = " and accepts one more trial when the peaks of these are known"
@@ -154,11 +155,12 @@ class Place:
             None if other trials used the GPU.
         kills_before: Number of processes that the system had killed for lack of memory when the
             trial began.
-        stays: Whether the driver has refused to take its processes off their GPU.
-        is_off: Whether its processes were taken off their GPU while it is frozen.
-        has_run: Whether the notebook has run, so that the kernel is just ending.
+        stays: Whether the trial keeps its GPU memory while it is frozen, because the driver has
+            refused to move this memory to host memory.
+        is_off: Whether the trial is frozen and its GPU memory was moved to host memory.
+        has_run: Whether the notebook has run to its end, so that the kernel is shutting down.
         has_ended: Whether the trial has ended, and its kernel too.
-        pids: Processes that were taken off the GPU.
+        pids: Ids of the trial's processes whose GPU memory was moved to host memory.
         look: Event that makes a waiting trial check again whether it can begin.
     """
 
@@ -186,12 +188,12 @@ class Place:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the trial stands still, and holds its memory until another trial needs it."""
+        """Whether the trial is frozen: its kernel is paused, and still holds its memory."""
         return self.running.control.is_frozen
 
     @property
     def is_ending(self) -> bool:
-        """Whether the trial's kernel is just ending, and will free its memory."""
+        """Whether the trial's kernel is shutting down, which will free its memory."""
         control = self.running.control
         return self.has_run or control.stop_reason is not None or control.phase is Phase.LOST
 
@@ -226,7 +228,8 @@ class Place:
         now_s, peak_bytes = time.monotonic(), self._peak_bytes or 0
         if not self._settled[1] or peak_bytes > _STEADY * self._settled[0]:
             self._settled = peak_bytes, now_s
-        has_worked = self.running.points.steps >= 2 or self.is_frozen  # It was frozen at a report.
+        # A trial is only frozen after a report, so a frozen trial has worked.
+        has_worked = self.running.points.steps >= 2 or self.is_frozen
         is_at_work = has_worked or sum(self._busy_shares) * look_s >= settled_s
         self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
 
@@ -279,7 +282,7 @@ class _Room:
         return not is_used and self.free_bytes >= _EMPTY_SHARE * self.usable_bytes
 
     def without(self, is_gone: Callable[[Place], bool]) -> _Room:
-        """Return what the memory would be if some of the sweep's trials were gone."""
+        """Return the figures that the GPU would have without some of the sweep's trials."""
         gone = [place for place in self.places if is_gone(place)]
         freed = sum(place.claim(self.gpu, self.usable_bytes).claim_bytes for place in gone)
         places = [place for place in self.places if place not in gone]
@@ -305,7 +308,8 @@ class Places:
         driver: Driver that measures the memory of the GPUs. Default: NVIDIA's.
         claims: Memory reservations, shared with the user's other sweeps.
         mps: MPS, which lets trials on one GPU compute at the same time. None if they take turns.
-        checkpoints: Takes frozen trials off their GPU. None if they keep their GPU memory there.
+        checkpoints: Driver calls that move the GPU memory of frozen trials to host memory. None if
+            frozen trials keep their GPU memory.
         shares_machine: Whether other workers of the same sweep run trials on this machine.
         root: Root of the file system with `/proc` and `/sys`, from which the free memory and the
             counts of killed processes are read.
@@ -336,7 +340,7 @@ class Places:
         self._driver = driver or Nvml()
         self._claims = claims or Claims()
         self._root, self._look_s, self._settled_s = root, look_s, settled_s
-        #: First part of the marks of this sweep's processes.
+        #: Text with which `SWEEPER_MARK` begins in the environment of this sweep's processes.
         self._token = ""
         self._lock = threading.RLock()
         self._queue: list[Place] = []
@@ -356,7 +360,7 @@ class Places:
         driver: Nvml | None = None,
         shares_machine: bool = False,
     ) -> Places:
-        """Return the device assignments of this machine, with the GPUs that a user asks for.
+        """Return a `Places` for this machine, with the GPUs that a user asks for.
 
         Args:
             resources: Section `resources` of the parameters file.
@@ -406,7 +410,8 @@ class Places:
             "PYTHONHASHSEED": "0",
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-            # A GPU that NVIDIA's driver does not list may be AMD's. Without one, this does nothing.
+            # Set these even if NVIDIA's driver lists no GPU: the machine may have an AMD GPU. On a
+            # machine without a GPU, they have no effect.
             **{k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items()},
             # No kernel may use a GPU before its trial gets one. When the trial begins, this
             # variable is set to the trial's GPU.
@@ -420,11 +425,12 @@ class Places:
 
     @contextmanager
     def opened(self, *, folder: Path, token: str) -> Iterator[None]:
-        """Allow leases while the block runs. Start MPS before the block, and clean up after it.
+        """Let trials `lease` GPUs while the block runs. Start MPS before it, and clean up after it.
 
         Args:
             folder: Private folder of the sweep, with a short path.
-            token: First part of the marks of the sweep's processes.
+            token: Text with which `SWEEPER_MARK` begins in the environment of the sweep's
+                processes.
         """
         self._token = token
         if self.mps is not None:
@@ -454,8 +460,8 @@ class Places:
             NoGpuLeftError: No GPU is left for the trial.
         """
         place = Place(spec=spec, running=running)
-        # A stop must not wait for a lock, because a signal handler may call it. So it only sets an
-        # event.
+        # A signal handler may stop the trial, and must not wait for a lock. So a stop only sets the
+        # event that wakes the waiting thread.
         running.control.on_stop(place.look.set)
         try:
             with running.control.waiting():
@@ -482,7 +488,7 @@ class Places:
             _log.warning("%s; the sweep continues without it", why)
 
     def machine_of(self, place: Place) -> Machine:
-        """Return what this machine can do for a trial that is frozen."""
+        """Return the functions that freeze and thaw a trial on this machine."""
         return Machine(
             blocked=partial(self._blocked, place),
             can_leave_gpu=partial(self._can_leave, place),
@@ -491,9 +497,11 @@ class Places:
         )
 
     def _blocked(self, place: Place) -> Blocked | None:
-        """Return why a trial cannot be frozen now, or None if another trial could then begin.
+        """Return why a trial cannot be frozen now, or None if it can.
 
-        The other trial is the first one that waits. If none waits, it is a similar one.
+        A trial is only frozen if another trial could then begin in its slot. This other trial is
+        the first one in the queue. If the queue is empty, a new trial with the same memory
+        reservation is assumed.
         """
         with self._lock:
             if place.spec.alone_on is not None:
@@ -521,7 +529,10 @@ class Places:
             return Blocked() if self._queue else self._blocked_on_gpu(other, rooms)
 
     def _blocked_on_host(self) -> Blocked:
-        """Return all frozen trials, as each holds host memory, unless a kernel is just ending."""
+        """Return the frozen trials, which block a trial for which host memory is lacking.
+
+        While a kernel is shutting down, return none of them, because its end will free memory.
+        """
         if any(place.is_ending for place in self._places):
             return Blocked()
         return Blocked(by=[place.running.control for place in self._places if place.is_frozen])
@@ -529,12 +540,13 @@ class Places:
     def _blocked_on_gpu(self, place: Place, rooms: Sequence[_Room]) -> Blocked:
         """Return the frozen trials whose GPU memory a trial needs.
 
-        There are none if it can begin as soon as kernels have ended or peaks are known, or if it
-        could not even begin without them.
+        Return none if the trial can begin as soon as ending kernels are gone or the memory peaks of
+        running trials are known. Return none also if the trial could not begin even without the
+        frozen trials.
 
         Args:
             place: Device assignment of the trial.
-            rooms: Memory of the GPUs on which it may begin.
+            rooms: Memory of the GPUs on which the trial may begin.
         """
         claim_bytes = self._claim_for(place)
         why_not = partial(self._obstacle, place, claim_bytes)
@@ -549,7 +561,14 @@ class Places:
         return Blocked(by=frozen, lacks_gpu=True)
 
     def _has_host_memory(self, place: Place, *, more_bytes: int = 0) -> bool:
-        """Return whether host memory is free for the trial's successor, and `more_bytes`."""
+        """Return whether enough host memory is free to freeze a trial.
+
+        Args:
+            place: Device assignment of the trial. The trial that gets its slot is assumed to need
+                as much memory.
+            more_bytes: Further bytes that must be free, for GPU memory that is moved to host
+                memory.
+        """
         free_bytes = available_bytes(self._root)
         own_bytes = memory_of(place.running.points.pid or 0)
         return free_bytes is None or free_bytes >= _FREE_MEMORY * (own_bytes or 0) + more_bytes
@@ -557,7 +576,11 @@ class Places:
     # --- frozen trials without a GPU --------------------------------------------------------------
 
     def _can_leave(self, place: Place) -> bool:
-        """Return whether a trial's GPU memory fits into host memory, and is known to be all."""
+        """Return whether a trial's GPU memory can be moved to host memory, because it fits there.
+
+        Return False as long as the whole GPU is reserved for the trial, because its largest GPU
+        memory is then not known yet.
+        """
         with self._lock:
             peak_bytes = place.use().peak_bytes
             if self._checkpoints is None or place.stays or not (place.gpus and peak_bytes):
@@ -567,9 +590,10 @@ class Places:
             )
 
     def _leave(self, place: Place) -> bool:
-        """Take a frozen trial off its GPU. Return whether the driver did it.
+        """Move a frozen trial's GPU memory to host memory. Return whether the driver did it.
 
-        A trial whose processes the driver has lost is ended, and runs again.
+        If the driver fails halfway, the trial's processes cannot continue. Then they are killed,
+        and the trial runs again.
         """
         assert self._checkpoints is not None
         group = place.running.points.pid
@@ -591,9 +615,10 @@ class Places:
         return True
 
     def _return(self, place: Place) -> bool:
-        """Wait for memory of the trial's GPU, and bring the trial back.
+        """Wait until memory of a trial's GPU is free, and move the trial's memory back to it.
 
-        Return False if it was stopped in the meantime, or cannot be brought back.
+        Return False if the trial was stopped in the meantime, or if the driver cannot move the
+        memory back.
         """
         assert self._checkpoints is not None
         group = place.running.points.pid
@@ -605,20 +630,20 @@ class Places:
             return False
         except (NoGpuLeftError, SuspensionError) as error:
             _log.warning("trial %s is lost, and runs again: %s", place.spec.run_id, error)
-            if group is not None:  # the end of its kernel ends the trial
+            if group is not None:  # The trial ends when its kernel has been killed.
                 end(group)
             return False
         finally:
             with self._lock:
-                if place.has_ended:  # while this thread waited
+                if place.has_ended:  # The trial has ended while this thread waited.
                     self._vacate(place)
         return True
 
     def _pids_of(self, place: Place) -> list[int]:
-        """Return the processes of a trial that use its GPU.
+        """Return the ids of a trial's processes that use its GPU.
 
-        They are the trial's processes that the driver names. In a container, where the driver may
-        know them by other ids, it is the kernel.
+        These are the processes in the driver's list that are in the session of the trial's kernel.
+        In a container, the driver may list ids of the host. Then only the kernel's id is returned.
         """
         kernel = place.running.points.pid or 0
         used_by = self._driver.used_by(place.gpus[0].uuid)
@@ -633,7 +658,7 @@ class Places:
         self._note_change()
 
     def _note_change(self) -> None:
-        """Note that memory was freed: publish it, and let the first trial in the queue check."""
+        """Publish that memory was freed, and let the first trial in the queue check again."""
         self._state_claims()
         self._wake()
 
@@ -675,7 +700,8 @@ class Places:
                     self._learn(place, use.peak_bytes)
         if outcome.state is not TrialState.FAILED:
             return outcome
-        # Other workers on this machine, of the same sweep, would look like another sweep.
+        # If several workers of this sweep share the machine, the processes of the other workers
+        # cannot be told from those of another sweep. So assume that there is no other sweep.
         is_next_to_sweep = not self._shares_machine and self._is_next_to_sweep()
         had = Circumstances(
             fault=fault,
@@ -697,7 +723,7 @@ class Places:
         marks = marked_processes("").items()
         others = [pid for pid, mark in marks if not mark.startswith(self._token)]
         sharing = [pid for pid in others if shares_memory_with(pid, self._root)]
-        used_bytes = sum(own_memory_of(pid) or 0 for pid in sharing)  # Children have marks, too.
+        used_bytes = sum(own_memory_of(pid) or 0 for pid in sharing)  # Children are listed, too.
         free_bytes = available_bytes(self._root)
         if free_bytes is None:
             return False
@@ -723,7 +749,10 @@ class Places:
     # --- choice of the trial that begins ---------------------------------------------------------
 
     def _wait(self, place: Place, tell: Callable[[str], object]) -> None:
-        """Wait in the queue until a trial begins."""
+        """Wait in the queue until a trial can begin, and reserve its memory.
+
+        Call `tell` with what the trial waits for, whenever that changes.
+        """
         told, control = "", place.running.control
         with self._lock:
             self._join_queue(place)
@@ -753,8 +782,9 @@ class Places:
     def _join_queue(self, place: Place) -> None:
         """Add a trial at the end of the queue.
 
-        A trial that returns to its GPU goes before one that runs alone on the machine: that one
-        begins only when this one has ended.
+        A frozen trial that returns to its GPU goes before a trial that must run alone on the
+        machine. The lone trial begins only after all other trials have ended, so behind it, the
+        frozen trial would wait forever.
         """
         alone = [n for n, one in enumerate(self._queue) if one.spec.alone_on is AloneOn.MACHINE]
         self._queue.insert(alone[0] if alone and place.is_off else len(self._queue), place)
@@ -845,7 +875,7 @@ class Places:
         return [room for room in rooms if room.most_bytes >= least_bytes]
 
     def _may_begin(self, place: Place, rooms: Sequence[_Room]) -> bool:
-        """Return whether a trial finds as many GPUs as it needs."""
+        """Return whether a trial can begin now on as many GPUs as it needs."""
         why_not = partial(self._obstacle, place, self._claim_for(place))
         return sum(why_not(room) is None for room in rooms) >= self._per_trial
 
@@ -860,9 +890,9 @@ class Places:
         fits = (claim_bytes or 0) <= max(0, room.free_bytes)
         if not (room.places or room.others):
             # On an empty GPU, a trial begins even if its reservation exceeds the GPU's memory,
-            # unless another GPU has more. Programs that are always there, such as a desktop, leave
-            # no GPU empty. Next to them, a trial begins if the largest peak fits without the part
-            # that is added to it.
+            # unless another GPU has more. If other programs, such as a desktop, always use the GPU,
+            # it is never empty. Next to such programs, a trial begins if the largest measured peak
+            # fits without the margin that reservations add to it.
             if self._stated_bytes is None:
                 fits |= (claim_bytes or 0) <= _SPREAD * room.most_bytes
             may_try = room.is_empty and (place.is_off or not self._is_small(room.gpu))
@@ -876,7 +906,7 @@ class Places:
         return None if fits and claim_bytes is not None else Obstacle.NO_ROOM
 
     def _is_small(self, gpu: Gpu) -> bool:
-        """Return whether another GPU has more memory, for a trial that needs more than this one."""
+        """Return whether another GPU of the sweep has clearly more memory than this one."""
         others = [other.memory_bytes for other in self.gpus if other.uuid not in self._closed]
         return self._per_trial == 1 and gpu.memory_bytes < _SMALL * max(others, default=0)
 
@@ -885,7 +915,7 @@ class Places:
 
     @property
     def _is_known(self) -> bool:
-        """Whether the memory of trials is known, because users state it or a trial has shown it."""
+        """Whether the memory of trials is known: users state it, or an ended trial was measured."""
         return self._stated_bytes is not None or self._largest_bytes is not None
 
     def _begin(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
@@ -907,7 +937,10 @@ class Places:
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
 
     def _note_start(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
-        """Note what a trial gets and finds when it begins, which also holds after it was frozen."""
+        """Store what a trial gets when it begins, and who else uses its GPU at that moment.
+
+        These values stay the same when the trial is frozen and continues.
+        """
         place.kills_before = oom_kills(self._root)
         if not rooms:
             return
@@ -966,7 +999,7 @@ class Places:
             before_bytes = place.used_before_bytes
             if taken_bytes is None and used_bytes is not None and before_bytes is not None:
                 # In a container, the driver knows processes by other ids. If the trial is alone on
-                # the GPU, all memory that is used in addition since its begin is the trial's.
+                # the GPU, all memory that is used in addition since it began is the trial's.
                 is_lone = len(places) == 1 and not others
                 taken_bytes = max(0, used_bytes - before_bytes) if is_lone else None
             if taken_bytes is not None:
@@ -1013,7 +1046,10 @@ class Places:
 def _why_not_off(
     checkpoints: CudaCheckpoints, *, has_gpus: bool, resources: Resources
 ) -> str | None:
-    """Return why frozen trials cannot be taken off their GPU, with the remedy, or None."""
+    """Return why frozen trials' GPU memory cannot be moved to host memory, with the remedy.
+
+    Return None if it can.
+    """
     if not has_gpus:
         return "this machine has no GPU that the sweep uses"
     if resources.mps == "auto":
@@ -1045,9 +1081,10 @@ def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
 
 
 def _of_commands(used_by: Mapping[int, int], kernels: Collection[int | None]) -> int:
-    """Return how many bytes commands of kernels use that have sessions of their own.
+    """Return how many bytes of a GPU are used by shell commands that kernels have started.
 
-    Such a command is `!python train.py`.
+    Such a command, for example `!python train.py`, runs in its own session. So `_by_session` does
+    not count it as a part of the kernel.
     """
     return sum(
         n_bytes
@@ -1057,8 +1094,8 @@ def _of_commands(used_by: Mapping[int, int], kernels: Collection[int | None]) ->
 
 
 def _is_below(pid: int, kernels: Collection[int | None]) -> bool:
-    """Return whether a process was started by one of these kernels, or by what they started."""
-    with suppress(OSError):  # The process has ended, or is that of another container.
+    """Return whether a process is a child of one of these kernels, directly or indirectly."""
+    with suppress(OSError):  # The process has ended, or its id is not valid in this container.
         while pid > 1:
             if pid in kernels:
                 return True

@@ -45,9 +45,9 @@ class CudaCheckpoints:
             return "the package cuda-core is missing: pip install 'notebook-hpo[gpu]'"
         try:
             Process(os.getpid()).state  # noqa: B018  asks the driver
-        except RuntimeError as error:  # too old, in the library's own words
+        except RuntimeError as error:  # The driver is too old, as the library's message says.
             return str(error)
-        except Exception:  # noqa: BLE001  this process does not use CUDA, which the driver refuses
+        except Exception:  # noqa: BLE001  The driver refuses a process that does not use CUDA.
             return None
         return None
 
@@ -69,7 +69,10 @@ class CudaCheckpoints:
 
 
 def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -> None:
-    """Take a trial's processes off their GPU. They are paused before and after.
+    """Move the GPU memory of a trial's paused processes to host memory, and release the GPU.
+
+    The processes run during the call, because one of their threads copies the memory. Afterwards,
+    they are paused again.
 
     Args:
         checkpoints: Calls of the driver.
@@ -77,7 +80,7 @@ def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -
         group: Process group of the trial.
 
     Raises:
-        DriverError: The driver has refused. The processes are on their GPU, as before.
+        DriverError: The driver has refused. The processes keep their GPU memory, as before.
         SuspensionError: The driver has refused, and could not undo what it had done.
     """
     undo: list[tuple[Callable[[int], None], int]] = []
@@ -101,11 +104,11 @@ def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -
 
 
 def bring_back(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -> None:
-    """Bring a trial's processes back to their GPU, and let them continue.
+    """Move the memory of a trial's processes back to their GPU, and let the processes continue.
 
     Args:
         checkpoints: Calls of the driver.
-        pids: Processes of the trial that `take_off` has taken off the GPU.
+        pids: Processes of the trial whose GPU memory `take_off` has moved to host memory.
         group: Process group of the trial.
 
     Raises:

@@ -11,7 +11,8 @@ from typing import Any
 from ..errors import SettingsError
 from ..settings.messages import as_yaml, nearest
 
-#: Types that an argument of Optuna's is annotated with and a parameters file can hold.
+#: Types of arguments of Optuna's classes that a parameters file can express, by their names in
+#: annotations.
 _TYPES = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict, "None": NoneType}
 _IN_WORDS = {
     bool: "true or false",
@@ -65,7 +66,7 @@ def check_options(
 
 
 def _types(parameter: Parameter) -> tuple[type, ...]:
-    """Return the types that an argument allows. Empty if a parameters file cannot hold one."""
+    """Return the types that an argument allows. Empty if a parameters file cannot express one."""
     if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
         return ()
     names = inspect.formatannotation(parameter.annotation).strip("'").split("|")

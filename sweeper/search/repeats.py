@@ -94,8 +94,8 @@ class RepeatedTrials(Repeats):
     def _can_repeat(self, proposal: ConfirmedTrial) -> bool:
         """Return whether the present space allows the params of a proposal, and all are known.
 
-        A name that is swept since its first run has no value in that run. So the runs would not
-        have the same params.
+        A param that is only swept since the proposal's first run has no known value in that run. So
+        the runs would not have the same params.
         """
         fold = {FOLD: self.plan["values"][0]} if self.by_fold else {}
         return self._settings.can_run_again({**proposal.params, **fold})
@@ -120,7 +120,7 @@ class RepeatedTrials(Repeats):
 
 
 def _is_running(proposal: ConfirmedTrial) -> bool:
-    """Return whether a run of a proposal is running. A frozen run is not."""
+    """Return whether a run of a proposal is running. A frozen run does not count."""
     return any(run.state is State.RUNNING for run in proposal.runs.values())
 
 

@@ -99,7 +99,7 @@ def _why_closed(url: Address, error: BaseException) -> str:
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
     file = Address.of(url).file
     if file is not None and not is_known and not file.exists():
-        file.touch(mode=PRIVATE)  # SQLite gives its log the mode of the file.
+        file.touch(mode=PRIVATE)  # SQLite's log gets the same mode.
     if file is not None and is_known and not os.access(file.parent, os.W_OK):
         options |= _options_without_writing(file)
     with warnings.catch_warnings(action="ignore"):
@@ -254,7 +254,7 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
         if damage is not None:
             raise LostFileError(file, damage)
 
-    # Without this check, SQLite would create an empty file.
+    # Check before SQLite connects, because SQLite would create an empty file if the file is lost.
     event.listen(engine, "do_connect", check)
     event.listen(engine.pool, "checkout", check)
 

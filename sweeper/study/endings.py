@@ -75,7 +75,9 @@ def left_open(record: TrialRecord, facts: StudyFacts) -> TrialRecord:
 
 
 def sent_outcome(spec: TrialSpec, facts: StudyFacts) -> TrialOutcome | None:
-    """Return the outcome of a trial whose worker has sent all files, but was lost before it ended.
+    """Return the outcome of a trial on a cluster whose worker was lost after it had sent all files.
+
+    The outcome itself did not arrive, so it is read from the executed notebook.
 
     Args:
         spec: Spec of the trial.
@@ -103,11 +105,13 @@ def sent_outcome(spec: TrialSpec, facts: StudyFacts) -> TrialOutcome | None:
 def unknown_end(
     records: Iterable[TrialRecord], facts: StudyFacts, paths: StudyPaths
 ) -> Path | None:
-    """Return the executed notebook of an attempt that the study does not know, or None.
+    """Return the executed notebook of an attempt that the study's database lacks, or None.
 
-    There is one if the study's database was replaced by an older copy. If the study knows the
-    attempt but not its end, the notebook is not returned: a cluster's worker has sent the notebook
-    and was lost before it sent the trial's artifacts. Such a trial runs again.
+    Such a notebook exists if the database was replaced by an older copy.
+
+    The notebook of an attempt that the database has without its end is not returned. A cluster's
+    worker may have sent the notebook, and was lost before it sent the trial's artifacts. Such a
+    trial runs again.
 
     Args:
         records: Records of the study's trials.
@@ -138,7 +142,7 @@ def _states_an_end(metadata: TrialMetadata, facts: StudyFacts) -> bool:
     """
     shared = (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.GPU_FAULT)
     was_short = metadata.reason in shared
-    # A trial that ran out of memory, or lost its GPU, next to others may complete if it runs alone.
+    # A trial that ran out of memory or lost its GPU next to other trials may complete alone.
     has_room = was_short and not metadata.is_infeasible
     is_ours = metadata.study_id == facts.id
     is_whole = has_all_scores(metadata, facts.objectives)
@@ -158,7 +162,10 @@ def interrupted(record: TrialRecord) -> TrialRecord:
 
 
 def never_begun(number: int) -> TrialRecord:
-    """Return a record for a trial whose sweep was killed before it stored any. No cell has run."""
+    """Return a substitute for the record of a trial that was killed before its record was stored.
+
+    No cell of such a trial has run.
+    """
     return TrialRecord(
         number=number, state=TrialState.STOPPED, params={}, seed=0, attempt=0, notebook=Path()
     )

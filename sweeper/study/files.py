@@ -1,7 +1,7 @@
 """Read and change a study's files while no sweep has them open.
 
-Optuna refuses changes to trials that have ended. So this module changes Optuna's tables. A test
-checks that Optuna reads the result.
+Optuna refuses changes to trials that have ended. So this module changes Optuna's tables by SQL. A
+test checks that Optuna reads the result.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def why_lost(storage: Path) -> str | None:
     try:
         name, facts = StudyFacts.read(facts_beside(storage))
     except StudyError:
-        return None  # The next sweep writes the facts again.
+        return None  # The next sweep writes the missing or damaged facts again.
     return None if has_study(storage, name, facts.id) else "it is another study's database"
 
 

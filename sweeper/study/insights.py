@@ -56,8 +56,8 @@ def param_importances(
 ) -> Mapping[str, Mapping[str, Importance]]:
     """Return the share of each objective's variance that each param explains in the whole space.
 
-    If at least two params of the space were varied, the models of the scores measure it (see
-    `effects_of`), otherwise a forest (see `forest_importances`).
+    If at least two params of the space were varied, the models of the scores measure the shares
+    (see `effects_of`). Otherwise, a random forest measures them (see `forest_importances`).
 
     Args:
         study: Optuna's study.
@@ -112,7 +112,7 @@ def forest_importances(
     *,
     before_step: Callable[[], None] = lambda: None,
 ) -> dict[str, dict[str, Importance]]:
-    """Return importances as `param_importances` does, but by a forest instead of a process.
+    """Return importances measured by a random forest, in the form of `param_importances`.
 
     The method is Optuna's fANOVA (Hutter, Hoos, Leyton-Brown, 2014, "An Efficient Approach for
     Assessing Hyperparameter Importance"), on bootstrap samples of the trials. The spread over the
@@ -192,7 +192,10 @@ def _in_one_space(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def _union(range_: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
-    """Return the range of two ranges. Choices, and whether a range is logarithmic, never change."""
+    """Return the smallest range that contains two ranges of a param. Return choices unchanged.
+
+    Both ranges are logarithmic, or neither is, because a study cannot change that.
+    """
     if range_ == other or not isinstance(range_, FloatDistribution | IntDistribution):
         return range_
     assert isinstance(other, FloatDistribution | IntDistribution)
@@ -204,7 +207,7 @@ def _union(range_: BaseDistribution, other: BaseDistribution) -> BaseDistributio
 
 
 def _with_value(range_: BaseDistribution, value: Any) -> BaseDistribution:
-    """Return a range that contains a value, too."""
+    """Return a range, widened if necessary, so that it contains a value."""
     if not isinstance(range_, FloatDistribution | IntDistribution):
         return range_
     return _union(range_, type(range_)(value, value, log=range_.log))

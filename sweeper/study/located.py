@@ -85,14 +85,14 @@ class LocatedStudy:
             study = Study.load(url, after.study, is_known=url.file is not None)
         except NoStudyError:
             return None
-        # It may have been left by an earlier study of this name, which was removed.
+        # An earlier search of this name, which was removed, may have left the confirming study.
         is_of_this = study.repeats_trials_of(self.study.study_id)
         return LocatedStudy(study=study, storage_url=url, paths=after) if is_of_this else None
 
     def ablated(self) -> str | None:
-        """Return the run id of the trial that `ablate` has run with the notebook's values, or None.
+        """Return the run id of the trial whose params `ablate` changes one at a time.
 
-        The ablation may still run.
+        Return None if there is no ablation. An ablation that still runs counts.
         """
         ablation = self.following("ablate")
         return None if ablation is None else (ablation.study.facts.confirms or {}).get("ablated")

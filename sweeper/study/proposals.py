@@ -50,9 +50,10 @@ class TrialQueue:
     because the study may be read again.
 
     Attributes:
-        lag: With a fixed order of trials: a proposal waits for the ends of all earlier trials
-            except the last `lag - 1`, and uses only these. None with a free order: a proposal uses
-            all trials that have ended and waits for none.
+        lag: Number of trials at once, with `study.order: fixed`. A proposal then waits until all
+            earlier trials except the last `lag - 1` have ended, and the sampler sees only the ends
+            of those trials. None with a free order: a proposal waits for no trial, and the sampler
+            sees all ends so far.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class TrialQueue:
         bisect.insort(self._unfinished, record, key=lambda record: record.number)
 
     def take_back(self, number: int) -> None:
-        """Let a trial that was put back not run again."""
+        """Undo `put_back` for a trial, so that it does not run again."""
         self._unfinished = [record for record in self._unfinished if record.number != number]
 
     def forget(self) -> None:
@@ -79,8 +80,7 @@ class TrialQueue:
         if self.lag is None or self._is_over(storage, samplers):
             return False
         if self._unfinished:
-            # The first unfinished trial has the lowest number of all, so the next trial waits only
-            # for running ones.
+            # An unfinished trial with params needs no proposal, so it waits for no other trial.
             if self._unfinished[0].params:
                 return False
             number = self._unfinished[0].number
@@ -150,7 +150,7 @@ class TrialQueue:
         return repeated.due is None and (not has_room or samplers.has_tried_all(trials))
 
     def _waits_for_repeats(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        """Return whether no trial can begin before a running proposal ends and may be repeated."""
+        """Return whether the next trial can only be a repeat of a proposal that still runs."""
         if self._prepared is not None or not self._is_over(storage, samplers):
             return False
         trials = storage.trials()
@@ -193,7 +193,9 @@ class TrialQueue:
         seen: Any = storage
         if self.lag is not None:
             seen = InOrder(storage, number=number, lag=self.lag)
-        else:  # Continue a sequence that began with a fixed order.
+        else:
+            # If the study began with a fixed order, samplers stored their data about the study with
+            # its trials. Copy the data to the study, where samplers read it with a free order.
             known = storage.get_study_system_attrs(storage.study_id)
             for key, value in noted_by(storage.trials()).items():
                 if key not in known:
@@ -202,7 +204,7 @@ class TrialQueue:
         seen, index = samplers.seen(seen, facts.learned or ()), number
         if samplers.settings.repeat is not None:
             shown = seen.get_all_trials(storage.study_id, deepcopy=False)
-            # Trials of earlier studies have the number -1.
+            # Trials of earlier studies have the number -1, and are not counted.
             index = sum(0 <= other.number < number for other in shown)
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
@@ -252,7 +254,7 @@ def _create_run(storage: MirroredStorage, repeated: RepeatedTrials, first: int, 
 
 
 def _fix_fold(storage: MirroredStorage, trial_id: int, settings: Settings) -> None:
-    """Let a proposal begin with fold 0, if proposals are repeated on folds and it names none."""
+    """Queue a proposal for fold 0, if proposals repeat on folds and its params have no fold."""
     queued = storage.get_trial(trial_id).system_attrs.get(QUEUED, {})
     if settings.repeat is not None and settings.repeat.by_fold and FOLD not in queued:
         storage.set_trial_system_attr(trial_id, QUEUED, {FOLD: 0, **queued})
@@ -282,8 +284,8 @@ def _runs_again(trial: FrozenTrial) -> bool:
 def _same_params(storage: MirroredStorage, trial_id: int, space: SearchSpace) -> dict[str, Any]:
     """Set exactly the params with which a trial was queued, and return them.
 
-    The space may have changed since the earlier trial. With a value less or more, the trial would
-    not be the same, and a retry would continue the checkpoints of other params.
+    The space may have changed since the earlier trial. With a param more or less, the new trial
+    would differ from the earlier one, and a retry would resume checkpoints of other params.
     """
     trial = storage.get_trial(trial_id)
     earlier = trial.user_attrs.get(RETRY, trial.user_attrs.get(REPEAT))
@@ -292,7 +294,8 @@ def _same_params(storage: MirroredStorage, trial_id: int, space: SearchSpace) ->
         known |= storage.trials()[earlier].distributions
     queued = trial.system_attrs[QUEUED]
     for name, value in queued.items():
-        if name in known and name not in trial.params:  # A sweep that was killed has set those.
+        # A sweep that was killed may have set some params of the trial already.
+        if name in known and name not in trial.params:
             inner = known[name].to_internal_repr(value)
             storage.set_trial_param(trial_id, name, inner, known[name])
     return {name: from_scalar(value) for name, value in queued.items()}
@@ -318,7 +321,7 @@ def _begun(
         seed: Seed of the earlier attempt, which this one continues. None if it is the first one.
     """
     seed = trial.user_attrs.get(SEED) if seed is None else seed
-    # A parameter named `seed` is the trial's seed in every respect.
+    # If a swept or fixed param has the name `seed`, its value is the trial's seed.
     stated = {**settings.fixed, **params}.get("seed")
     if seed is None and isinstance(stated, int):
         seed = stated
@@ -352,8 +355,8 @@ def has_trial_by_hand(storage: MirroredStorage) -> bool:
 def _running(storage: MirroredStorage) -> list[FrozenTrial]:
     """Return the trials that run in this sweep.
 
-    A running trial without a record was begun by another tool, and nobody knows whether it will
-    end.
+    A running trial without a record is left out. Another tool began it, and nobody knows whether it
+    will end.
     """
     return [trial for trial in storage.trials(OptunaState.RUNNING) if RECORD in trial.user_attrs]
 

@@ -39,7 +39,9 @@ _ENDED = {
 
 
 def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> Proposal:
-    """Return what Optuna has stored about a trial that begins, for its executed notebook.
+    """Return what Optuna has stored about a trial that begins.
+
+    The trial's executed notebook keeps it, so that a lost database can be rebuilt.
 
     Args:
         trial: The trial in Optuna's form.
@@ -81,11 +83,11 @@ def write_study(
         study = optuna.create_study(
             study_name=name,
             storage=storage,
-            # A later sweep may have had the objectives in another order.
+            # Use the order in the facts. The settings of a later sweep may have another one.
             directions=[settings.objective[name].direction for name in facts.objectives],
         )
         name_objectives(study, facts.objectives)
-        # MLflow's store may be lost, too, so MLflow counts as behind.
+        # MLflow's store may be lost, too, so state that it may lack the ends of trials.
         study.set_user_attr(ATTRIBUTE, replace(facts, tracking_is_behind=True).encode())
         _, latest = notebooks[max(notebooks)]
         noted = {} if latest.proposal is None else latest.proposal.noted
@@ -153,7 +155,7 @@ def _trial(
             state = _ENDED.get(record.state, OptunaState.FAIL)
         if state is OptunaState.COMPLETE:
             values = [record.scores[name] for name in facts.objectives]
-        elif state is OptunaState.PRUNED and reports:  # Optuna's `tell` stores this, too.
+        elif state is OptunaState.PRUNED and reports:  # `tell` would store this score.
             values = None if math.isnan(last := reports[max(reports)]) else [last]
         ended = began + datetime.timedelta(seconds=record.duration_s)
         trial = FrozenTrial(

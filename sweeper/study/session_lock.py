@@ -127,8 +127,8 @@ class _SessionLock:
         """Acquire the lock for a new session.
 
         Raises:
-            StudyError: Another session holds the lock, now or since this sweep has lost its
-                connection.
+            StudyError: Another session holds the lock. It may have acquired the lock while this
+                sweep had no connection.
             StorageAwayError: The server has not noticed yet that an earlier session of this sweep
                 has ended.
         """

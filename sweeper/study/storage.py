@@ -26,13 +26,13 @@ class MirroredStorage(InMemoryStorage):
     """A study in memory whose changes are also written to the storage.
 
     Args:
-        stored: The storage.
+        stored: The storage, which is usually a database.
         name: Name of the study.
         patience: Repeats calls while the storage is unavailable.
 
     Attributes:
-        study_id: Optuna's id of the study in memory. Optuna's list of studies would copy all
-            attributes.
+        study_id: Optuna's id of the study in memory. It is kept here, because a search in Optuna's
+            list of studies would copy all their attributes.
     """
 
     def __init__(self, stored: RDBStorage, name: str, patience: Patience) -> None:
@@ -75,8 +75,8 @@ class MirroredStorage(InMemoryStorage):
         """Read the trials that other processes have added to the storage.
 
         Returns:
-            False if a trial that is only in memory has the number of a new trial. Then the study
-            must be read again with `reread`.
+            Whether this succeeded. False if a trial that is only in memory has the number of a
+            new trial. Then the study must be read again with `reread`.
         """
         return self.patience.insist(self._read_new_trials)
 
@@ -151,10 +151,13 @@ class MirroredStorage(InMemoryStorage):
         completed = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.COMPLETE,))
         return next(trial for trial in completed if trial.values == values)
 
-    # --- changes: in the storage, once it has the trial, and in memory ---------------------------
+    # --- changes in memory, and in the storage if it has the trial -------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        """Create a trial. Without a template, it stays in memory until `store_trial`."""
+        """Create a trial, and return its id in memory.
+
+        Without a template, the trial is only in memory until `store_trial` writes it.
+        """
         trial_id = self._keep(template_trial)
         if template_trial is not None:
             self.store_trial(trial_id)
@@ -167,9 +170,9 @@ class MirroredStorage(InMemoryStorage):
         *args: Any,
         is_made: Callable[[FrozenTrial], bool] = lambda _: False,
     ) -> Any:
-        """Change a trial in the storage and in memory.
+        """Change a trial in the storage and in memory. Return what the call in memory returns.
 
-        Skip the storage if the trial is not there yet.
+        If the storage does not have the trial yet, change it only in memory.
 
         Args:
             change: Name of the method of both storages.

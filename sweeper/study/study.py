@@ -87,7 +87,8 @@ class Study:
         self._proposing = threading.RLock()
         self._queue = TrialQueue()
         self._kept_facts: Path | None = None
-        #: The models of the scores, and the number of completed trials that they know.
+        #: Number of completed trials, and the models that were fitted to their scores. None before
+        #: the first fit.
         self._models: tuple[int, ScoreModels] | None = None
 
     @property
@@ -165,10 +166,10 @@ class Study:
         Args:
             storage: URL of the storage, or an open storage.
             settings: Settings of the sweep.
-            kept_facts: File in which the facts about the study are kept, too. None for no file.
-            begins_anew: Called with an existing study. If it returns True, the study is replaced by
-                a new one, which has spent the same time and trials. All files of its trials are
-                then gone.
+            kept_facts: File to which the facts about the study are also written. None for no file.
+            begins_anew: Called with an existing study. Returns whether a new, empty study replaces
+                it. The function must then have removed all files of the old study's trials. The
+                time and the trials of the old study count as spent by the new one.
             check_held: Called before each change of the study. Raises an error if another sweep has
                 taken over the study.
 
@@ -228,7 +229,8 @@ class Study:
             name_objectives(opened._study, names)
             repeats = None if settings.repeat is None else plan_of_repeats(settings)
             new = StudyFacts(id=uuid.uuid4().hex, objectives=names, repeats=repeats)
-            # The file has the facts of a study that a killed sweep has removed to begin anew.
+            # A killed sweep may have removed the study to begin anew. Then the file still has the
+            # facts of the removed study.
             earlier = replaced or StudyFacts.kept_in(kept_facts, study=settings.name)
             if earlier is not None:
                 spent_s, n_trials = earlier.spent_s, earlier.replaced_trials
@@ -376,7 +378,8 @@ class Study:
     def learn(self, studies: Sequence[Sequence[LearnedTrial]]) -> None:
         """Store trials of earlier studies, and queue the best params of each study.
 
-        The trials of the last call are forgotten, and their best params run no more.
+        The trials replace those of the last call. If the best params of the last call are still
+        queued, they are removed from the queue.
 
         Args:
             studies: Trials of each earlier study, the best first.
@@ -390,7 +393,7 @@ class Study:
     def queue_new(self, settings: Settings) -> None:
         """Queue the entries of `start` that the parameters file did not have in the last sweep.
 
-        Those that it no longer has run no more.
+        Entries that the file no longer has are removed from the queue.
 
         Args:
             settings: Settings of this sweep.
@@ -404,17 +407,18 @@ class Study:
             (params,) = params_of([{k: from_scalar(v) for k, v in queued.items()}]) or [{}]
             return as_queued(params)
 
-        # Entries are compared as they are in the file: `start_params` adds to them.
+        # Compare entries as they are in the file, because `start_params` adds params to them.
         present = settings.start_params
         added = params_of([params for params in settings.start if params not in known])
         gone = params_of([params for params in known if params not in settings.start])
         gone = [params for params in gone if params not in present]
-        # A call that was killed at this moment may have dropped an entry that is in the file again.
+        # An earlier sweep may have been killed after it had dropped an entry and before it stored
+        # its settings. If the file has the entry again, it must be queued again.
         dropped = [
             in_space(t.system_attrs.get(QUEUED, {})) for t in filter(_is_dropped, self._trials())
         ]
         new = [params for params in present if params in added or as_queued(params) in dropped]
-        # An entry may have been queued with names that have left the space since.
+        # An entry may have been queued with params that are no longer in the search space.
         self._queue_instead(gone, new, in_space)
         n_begun, n_wanted = self.claimed()[0], settings.study.trials
         waiting = [trial for trial in self._trials(OptunaState.WAITING) if not trial.user_attrs]
@@ -435,10 +439,10 @@ class Study:
         now: Iterable[Params],
         in_space: Callable[[Params], Params] = lambda queued: queued,
     ) -> None:
-        """Queue params that the study has not yet had. Drop earlier ones that still wait.
+        """Queue params that no trial of the study has. Remove earlier params from the queue.
 
         Args:
-            before: Params to drop from the queue, unless they are wanted now.
+            before: Params to remove from the queue, unless they are also in `now`.
             now: Params that are wanted now.
             in_space: Returns the form of queued params in which they are compared with `before`.
         """
@@ -455,14 +459,14 @@ class Study:
                 self._study.enqueue_trial(params)
 
     def _drop(self, trial: FrozenTrial) -> None:
-        """Drop a queued trial. It ends without a record, because it has never begun."""
+        """Remove a trial from the queue. It ends without a record, because it has never begun."""
         self._mirror.set_trial_state_values(trial._trial_id, OptunaState.FAIL)
 
     def confirm(self, plan: Mapping[str, Any], *, has_changed: bool = False) -> None:
-        """Queue the runs of a plan that the study lacks. Drop queued runs of earlier plans.
+        """Queue the runs of a plan that the study lacks. Remove queued runs of earlier plans.
 
-        All trials run on a seed before the first trial runs on the next seed. Runs of other code or
-        settings do not count, and are not run again if they were interrupted.
+        All trials run on a seed before the first trial runs on the next seed. Runs with other code
+        or settings do not count, and are not run again if they were interrupted.
 
         Args:
             plan: Params and seeds to run, as `following_plan` makes them.
@@ -535,7 +539,7 @@ class Study:
 
     @property
     def has_only_planned(self) -> bool:
-        """Whether no trial has begun, and all that wait are those that the settings have queued."""
+        """Whether no trial has begun, and only the settings (`start`) have queued trials."""
         return all(
             trial.state is OptunaState.WAITING and not trial.user_attrs for trial in self._trials()
         )
@@ -552,7 +556,7 @@ class Study:
         return sum(map(is_planned, trials)), by_hand
 
     def tried_again(self) -> set[int]:
-        """Return the numbers of trials with a retry that is queued, running, or not failed."""
+        """Return the numbers of trials whose retry has not failed. It may be queued or running."""
         numbers = set()
         for trial in self._trials():
             record = record_of(trial)
@@ -614,7 +618,7 @@ class Study:
         """Return the reported values of all trials as learning curves.
 
         Args:
-            frozen: Numbers of the trials that are frozen.
+            frozen: Numbers of the trials that are frozen. Optuna stores them as running.
         """
         with self._lock:
             return curves_of(self._study, frozen=frozen)
@@ -669,7 +673,10 @@ class Study:
         return before.ended(outcome)
 
     def proposal(self, number: int) -> Proposal:
-        """Return what Optuna has stored about a trial that begins, for its executed notebook."""
+        """Return what Optuna has stored about a trial that begins.
+
+        The trial's executed notebook keeps it, so that a lost database can be rebuilt.
+        """
         mirror = self._mirror
         noted = mirror.get_study_system_attrs(mirror.study_id)
         return proposal_of(self._trial(number), noted)
@@ -767,7 +774,7 @@ class Study:
     def noise(self) -> Mapping[str, float]:
         """Return the noise of each score: its standard deviation between runs of the same params.
 
-        Scores whose noise neither was stored nor has been measured by `importances` are missing.
+        A score is missing if its noise was neither stored nor measured by `importances`.
         """
         if self.known_importances() is not None:
             return self.facts.noise
@@ -821,7 +828,7 @@ class Study:
         The record has no end, or Optuna does not know the end that the record states. A trial that
         was stopped with its sweep is not one of them: it stays open in Optuna, and is run again.
         """
-        assert self._storage is not None, "a sweep settles its trials itself"
+        assert self._storage is not None, "only for a study that no sweep has open"
         with _of_this_version(self.name):
             running = stored_records(self._storage, self._study._study_id, OptunaState.RUNNING)
         return [record for record in running if record.is_final or not record.state.has_ended]

@@ -36,7 +36,8 @@ class HeldFolder:
 
     Args:
         paths: Paths of the study.
-        token: Random text in the owner's file that distinguishes this holder from all others.
+        token: Random text that distinguishes this process from all others that lock the folder. It
+            is stored in `sweep.json`, the file that names the folder's owner.
 
     Attributes:
         is_needed: Whether the folder remains when the lock is released. A folder that existed
@@ -87,11 +88,12 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
         try:
             yield held
         finally:
-            # The file may belong to another sweep, which then holds the folder.
+            # Another sweep may have taken over the folder. Then the file names that sweep.
             if _read_owner(paths).get("token") == token:
                 _remove(paths.owner)
             if made and not held.is_needed:
-                # Without the lock, the folder may belong to a sweep that began at the same moment.
+                # Remove the folder before the lock is released. Afterwards, another sweep may lock
+                # the folder at any moment.
                 shutil.rmtree(paths.folder, ignore_errors=True)
             lock.release()
     finally:
@@ -168,7 +170,7 @@ def _remove(file: Path) -> None:
 
 
 def is_held(paths: StudyPaths) -> bool:
-    """Return whether a sweep of this study is alive, on this or another machine with its folder."""
+    """Return whether a sweep of the study is alive, here or on a machine that shares its folder."""
     if not os.access(paths.lock, os.W_OK):  # The study was never swept, or belongs to another user.
         return False
     with while_unswept(paths) as is_unswept:
@@ -199,9 +201,10 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
 
 
 def may_be_elsewhere(paths: StudyPaths) -> bool:
-    """Return whether the folder names a sweep on another host, which this copy may not show.
+    """Return whether a sweep on another host may still run this study.
 
-    The folder may be a copy that was made while that sweep was running.
+    This is so if `sweep.json` in the study's folder names another host: the folder may be a copy
+    that was made while a sweep was running there.
     """
     owner = _read_owner(paths)
     return bool(owner) and owner["host"] != socket.gethostname()
@@ -214,7 +217,10 @@ def owner_of(paths: StudyPaths) -> str:
 
 
 def _read_owner(paths: StudyPaths) -> Mapping[str, Any]:
-    """Return the content of the owner's file of a study's folder. Empty if it cannot be read."""
+    """Return the content of `sweep.json`, which names the process that holds a study's folder.
+
+    Empty if the file cannot be read.
+    """
     try:
         owner = json.loads(paths.owner.read_text(encoding="utf-8"))
         return dict(owner) if {"pid", "host"} <= owner.keys() else {}
@@ -242,7 +248,7 @@ def _take_lock(paths: StudyPaths, token: str) -> FileLock:
     try:
         write_atomically(paths.owner, json.dumps({**about, "token": token}))
     except OSError as error:
-        _remove(paths.lock)  # Its folder could not be removed with it.
+        _remove(paths.lock)  # With this file in it, the folder could not be removed.
         lock.release()
         raise _unwritable(paths.folder, error) from error
     return lock

@@ -62,7 +62,8 @@ class Patience:
         may_pass: Returns whether an error is temporary, so that the call may succeed later.
 
     Attributes:
-        limit_s: Returns the seconds for which calls are repeated, as of now. Returns 0 at first.
+        limit_s: Function that returns for how many seconds a failing call is repeated. At first, it
+            returns 0, so that calls are not repeated.
         check: Called before each call. Raises an error if the call must not be made any more.
         has_succeeded: Whether any call has succeeded so far.
     """
@@ -139,7 +140,7 @@ class Patience:
             _log.warning("%s%s; trials continue, and %s", place, message, what_next)
 
     def note_success(self) -> None:
-        """Note that the database or disk is available, while a long call still runs."""
+        """Record that the database or disk is available. A long call may do so before it ends."""
         self.has_succeeded = True
         if not self._is_away:
             return

@@ -36,13 +36,13 @@ def ask_to_stop(folder: Path, request: str) -> None:
 class Requests:
     """Checks for requests on a thread while a sweep runs, and shows that the sweep is alive.
 
-    To show this, the thread touches the file of the folder's owner at intervals.
+    To show this, the thread touches `sweep.json`, the file that names the sweep, at intervals.
 
     Requests that exist already were meant for an earlier sweep, and are dropped. So make this
     object as soon as other commands can see that the sweep is alive.
 
     Args:
-        paths: Paths of the study, whose folder this process holds.
+        paths: Paths of the study, whose folder this process has locked.
         on_request: Called once for each request, with a run id, `ALL` or `NO_MORE`.
     """
 

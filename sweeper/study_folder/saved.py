@@ -1,4 +1,4 @@
-"""Hash the artifacts that trials have saved, and keep artifacts of other studies."""
+"""Hash the artifacts that trials have saved, and link or copy artifacts of other studies."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def is_intact(path: Path, sha256: str) -> bool:
 
 
 def keep(source: Path, place: Path) -> None:
-    """Hard-link a file or a folder's files to another place. On another disk, copy them.
+    """Hard-link a file or a folder's files to another path. On another disk, copy them.
 
     A hard link needs no space, and remains if the original is removed or replaced.
 
     Raises:
-        OSError: The place cannot be written.
+        OSError: The path `place` cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part = beside(place)

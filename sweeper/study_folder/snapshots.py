@@ -59,7 +59,7 @@ class CodeSnapshot:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Short hash of the source of all code cells, and of each file, by what people call it."""
+        """Short hash of the source of all code cells, and of each file, by its name in messages."""
         cells = json.loads(self.notebook).get("cells", [])
         sources = ["".join(cell["source"]) for cell in cells if cell.get("cell_type") == "code"]
         return {

@@ -159,7 +159,7 @@ class Dataset:
             on_line(f"reading {len(names)} files in {display_path(place)}")
             files = {name: _look(place / name) for name in names}
             with tempfile.TemporaryFile(dir=place.parent) as packed:
-                # The file has no name, so a kill leaves no file.
+                # The temporary file has no name, so it vanishes if this process is killed.
                 _pack(place, names, packed)
                 n_bytes = packed.tell()
                 packed.seek(0)
@@ -222,7 +222,7 @@ class Dataset:
     def _warn_of_others(self, place: Path, record: _Record) -> None:
         """Warn of files that are not in the version. A notebook may write some, such as a cache."""
         others: list[str] = []
-        with suppress(DataError):  # This is no push, so what cannot be pushed does not matter.
+        with suppress(DataError):  # A file that could not be pushed does not matter here.
             others += [name for name in _names(place) if name not in record.files]
         if others:
             _log.warning(
@@ -396,7 +396,8 @@ def _names(place: Path) -> list[str]:
     Symbolic links are followed. Empty folders are left out.
 
     Raises:
-        DataError: There is no such folder, it has no files, or it has something that is not read.
+        DataError: There is no such folder, it has no files, or it contains something that cannot be
+            read or is neither a file nor a folder.
     """
     if not place.is_dir():
         raise DataError(

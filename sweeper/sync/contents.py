@@ -66,7 +66,7 @@ class Contents:
                 yield f"notebooks/{run_id}.ipynb", notebook
                 for earlier in notebook.parent.glob(f"{glob.escape(notebook.stem)}.attempt*.ipynb"):
                     name = f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}"
-                    if NOTEBOOK.fullmatch(name):  # Somebody may have copied the file.
+                    if NOTEBOOK.fullmatch(name):  # A person may have added other files.
                         yield name, earlier
         if self.paths.notes.exists():
             yield NOTES, self.paths.notes
@@ -79,7 +79,10 @@ class Contents:
 
     @property
     def _folders(self) -> dict[str, Path]:
-        """Folders whose files are all copied, whatever their names, by names in the copy."""
+        """Folders whose files are all copied, whatever the files' names, by the names in the copy.
+
+        Only the files of trials that are not in the copied study are left out (see `files`).
+        """
         paths = self.paths
         return {
             "code": paths.code,

@@ -109,11 +109,9 @@ class RemoteCopy:
     def opened(
         self, on_restore: Callable[[], None], *, is_stopped: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
-        """Hold the lease of the copy in the block.
+        """Hold the lease of the copy, which lets this process write the copy, during the block.
 
-        Restore the study first if this machine lacks it.
-
-        The study's folder must be locked.
+        Restore the study first if this machine lacks it. The study's folder must be locked.
 
         Args:
             on_restore: Called before the study is restored.
@@ -146,10 +144,10 @@ class RemoteCopy:
         self._thread.start()
 
     def begin_anew(self) -> None:
-        """Note that another study takes the place of the study in the copy.
+        """Store in the folder's marker that a new study replaces the study in the copy.
 
-        Call this before the study in the folder is removed. If the sweep is killed before its first
-        copy, the next one can then still write the copy.
+        Call this before the study in the folder is removed. Without the marker, if this sweep were
+        killed before its first copy, the next sweep would refuse the copy as that of another study.
 
         Raises:
             OutputError: The marker cannot be written.
@@ -242,7 +240,7 @@ class RemoteCopy:
         return None if study_id is None else _StudyHere(study_id=study_id)
 
     def _admitted(self, here: _StudyHere | None, is_stopped: Callable[[], bool]) -> Manifest | None:
-        """Check that this process may write the copy, and take its lease.
+        """Check that this process may write the copy, and take the lease of the copy.
 
         Args:
             here: The study on this machine. None if this machine does not have it.
@@ -256,7 +254,8 @@ class RemoteCopy:
                 to the study on this machine.
         """
         mark = LocalMarker.at(self._paths.copied)
-        self._continuable(here, mark)  # Do not wait for a copy that this study cannot continue.
+        # Raise an error before the wait if this study cannot continue the copy.
+        self._continuable(here, mark)
         self._lease.wait_until_free(mark, is_stopped=is_stopped)
         manifest = self._continuable(here, mark)
         if manifest is not None:
@@ -360,8 +359,9 @@ class RemoteCopy:
             is_last=is_last,
         )
         settled = {**databases, **selection.settled()}
-        # Write the manifest before sending the new checkpoints of running trials, because sending
-        # them may take longer than the sweep. Trials can also resume from older checkpoints.
+        # Write a manifest before the new checkpoints of running trials are sent, because the sweep
+        # may end while they are sent. Until then, the copy has their previous checkpoints, from
+        # which trials can resume, too.
         self._write({**settled, **selection.checkpoints_before})
         self._write({**settled, **selection.checkpoints_of_running()})
         try:
@@ -382,7 +382,10 @@ class RemoteCopy:
             stored.close()
 
     def _write(self, entries: Mapping[str, Entry]) -> None:
-        """Write a new manifest. The objects that it and the previous one name are needed."""
+        """Write a new manifest, unless nothing has changed.
+
+        The objects that the new and the previous manifest name must not be removed.
+        """
         before, mark = self._before, replace(self._mark, generation=self._mark.generation + 1)
         if before is not None and (before.files, before.copy_id) == (entries, mark.copy_id):
             return

@@ -56,7 +56,7 @@ class RemoteLease:
     Args:
         store: Store with the copy.
         every_s: Seconds between two renewals.
-        folder: Mark of the study's folder.
+        folder: Hash of the path of the study's folder, from `guard.mark_of`.
     """
 
     def __init__(self, store: Store, *, every_s: float, folder: str) -> None:

@@ -79,7 +79,7 @@ class Entry:
 
     @property
     def object(self) -> str:
-        """Name of the object."""
+        """Name of the file's object in the store."""
         return f"objects/{self.hash}"
 
 
@@ -108,7 +108,7 @@ class Manifest(Stored):
 
     @property
     def objects(self) -> set[str]:
-        """Names of all objects."""
+        """Names of the objects of all files in the copy."""
         return {entry.object for entry in self.files.values()}
 
 
@@ -121,8 +121,8 @@ class Owner(Stored):
         pid: Id of the process.
         token: Random text that distinguishes this lease from all others.
         copy_id: Id of the folder that is copied.
-        folder: Mark of this folder's path. A copy of the folder on this machine has another one.
-            Empty if the process has an earlier version, which does not state it.
+        folder: Hash of this folder's path. A copy of the folder on the same machine has another
+            hash. Empty if the process runs an earlier version, which stored no hash.
         every_s: Seconds between two renewals.
         has_ended: Whether the lease was released.
     """

@@ -63,7 +63,7 @@ def _move_records(now: StudyPaths, changes: Mapping[str, Any]) -> None:
 
 
 def _changes(move: Move) -> dict[str, Any]:
-    """Return the new values of the fields of the facts that contain paths."""
+    """Return new values for the fields of `StudyFacts` that contain paths."""
     facts, before, now = move.facts, move.before, move.now
     changes: dict[str, Any] = {"template": now.template}
     if Address.of(facts.tracking_uri).file == before.tracking:

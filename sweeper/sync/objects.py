@@ -23,7 +23,7 @@ class Objects:
 
     Args:
         store: Store with the copy.
-        mark: Mark of the study's folder. It is part of the names of temporary folders.
+        mark: Hash of the path of the study's folder. It is part of the names of temporary folders.
     """
 
     def __init__(self, store: Store, *, mark: str) -> None:
@@ -53,8 +53,8 @@ class Objects:
 
         Args:
             names: Names of the objects to keep.
-            check: Called before each removal. It raises if another process holds the copy, because
-                that process may have sent objects for its next manifest.
+            check: Called before each removal. It raises an error if another process holds the lease
+                of the copy, because that process may have sent objects for its next manifest.
         """
         for name in self._there - names:
             check()
@@ -64,7 +64,7 @@ class Objects:
             self._store.remove(name)
 
     def of_database(self, database: Path, look: Callable[[Path], None]) -> Entry:
-        """Send a consistent snapshot of an SQLite database.
+        """Send a consistent snapshot of an SQLite database. Return its entry for the manifest.
 
         Args:
             database: File of the database.
@@ -108,7 +108,8 @@ class Objects:
             StoreError: The store is unavailable.
         """
         try:
-            with open(file, "rb") as opened:  # Another file may get this name meanwhile.
+            # Read through the open file, because another file may get this name meanwhile.
+            with open(file, "rb") as opened:
                 held = Path(f"/dev/fd/{opened.fileno()}")
                 now = _stamp(held)
                 known_stamp, entry = self._hashed.get(name, (None, None))

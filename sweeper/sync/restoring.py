@@ -49,8 +49,9 @@ def restore(
 
     Each file is written under a temporary name in its folder, compared with its hash, and renamed.
     The study's database is renamed last, so that the next call starts again if this one is killed.
-    A file whose object is missing or damaged, and a file among the notebooks that is none of the
-    study's, is left out with a warning. If this is the study's database, nothing is restored.
+    A file whose object is missing or damaged is left out with a warning. So is a file among the
+    notebooks whose name no notebook of a study has. If the study's database is missing or damaged,
+    nothing is restored.
 
     Args:
         store: Store with the copy.
@@ -109,13 +110,14 @@ def _restore_files(
         manifest: Manifest of the copy.
         contents: Paths of the files on this machine.
         places: Paths of the files to download, by their names in the copy.
-        strange: Names of files that are left out, because they are none of the study's.
+        strange: Names of files among the notebooks that no notebook of a study has. These files are
+            left out.
         is_stopped: Returns whether the sweep was stopped, which ends the download.
     """
 
     def fetch(name: str) -> bool:
         entry, place = manifest.files[name], places[name]
-        if _is_here(place, entry):  # An earlier call, which was ended, has downloaded it.
+        if _is_here(place, entry):  # An interrupted call has downloaded it.
             return True
         if is_stopped():
             raise StoppedError(_STOPPED)
@@ -218,8 +220,8 @@ def _refuse_files_in_the_way(
                 "trial has ended here with other results; move the notebooks of this study away"
             )
     storage = places.get(STUDY)
-    # A storage in the study's own folder may be left of a sweep that was killed at its start, so it
-    # is replaced and not refused.
+    # A sweep that was killed at its start may have left a storage in the study's own folder. Such a
+    # storage is replaced and not refused.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
             f"sync: {display_path(storage)} exists, and does not have the study "

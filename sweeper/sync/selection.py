@@ -101,8 +101,9 @@ class Selection:
     def _has_ended_since(self, name: str, file: Path) -> bool:
         """Return whether a notebook states the end of a trial that runs in the copied study.
 
-        A restored study would use the end in the notebook, but this copy may lack the trial's last
-        checkpoints. Without the end, the restored study runs the trial again.
+        Such a notebook is not copied now. A restored study would use the end in the notebook, but
+        this copy may lack the trial's last checkpoints. Without the end, the restored study runs
+        the trial again.
         """
         folder, _, rest = name.partition("/")
         run_id, _, ending = rest.partition(".")

@@ -165,7 +165,7 @@ class Store:
     def _clear(self, fs: Any, folder: str) -> None:
         """Remove unfinished objects that killed processes have left in a folder.
 
-        Only the first call does so.
+        Later calls for the same folder do nothing, because each call to a store takes time.
         """
         if folder in self._cleared:
             return

@@ -46,7 +46,7 @@ class Chores:
         self._current: tuple[Callable[[], Chore | None], ...] = ()
 
     def now(self) -> tuple[Chore, ...]:
-        """Return the chores that are under way, the one that began first first."""
+        """Return the chores that are under way, the oldest first."""
         found = (look() for look in self._current)
         return tuple(chore for chore in found if chore is not None)
 

@@ -14,7 +14,10 @@ from .chores import Chore
 
 
 class Phase(Enum):
-    """Whether a trial holds a slot. Only `Control` changes the phase of a trial."""
+    """Whether a trial holds a slot, of which a sweep has as many as trials run at once.
+
+    Only `Control` changes the phase of a trial.
+    """
 
     RUNNING = "runs in a slot"
     FROZEN = "is frozen, without a slot"
@@ -32,7 +35,8 @@ class _Waits:
         past_s: Seconds of the waits that are over.
         since_s: Time at which the present wait began, in seconds on the monotonic clock. None if
             the trial does not wait.
-        other: Control of a trial that runs in place of this one. The waits of that trial count too.
+        other: Control of a trial that runs in place of this one, such as the second run of a failed
+            trial. The waits of that trial count too.
     """
 
     past_s: float = 0.0
@@ -51,10 +55,10 @@ class Blocked:
     """Why a trial cannot begin, or cannot be frozen, now.
 
     Attributes:
-        by: Frozen trials that use what is missing. Empty if their ends would not help: running
-            trials use it, or trials that are just ending will free it.
-        lacks_gpu: Whether memory of a GPU is missing, so that a frozen trial only has to leave its
-            GPU. Else it has to end.
+        by: Frozen trials that use the memory or the GPU that is missing. Empty if their ends would
+            not help: running trials use it, or trials that are just ending will free it.
+        lacks_gpu: Whether memory of a GPU is missing. Then it helps to move the GPU memory of a
+            frozen trial to host memory. Otherwise, a frozen trial has to end.
     """
 
     by: Collection[Control] = ()
@@ -93,7 +97,8 @@ class Control:
         phase: Whether the trial holds a slot.
         is_off_gpu: Whether the trial's GPU memory is in host memory, or on its way there or back.
             Then a stop ends the kernel at once.
-        chore: Chore that the trial's slot does for the sweep before the trial begins, or None.
+        chore: Work that the trial's slot does for the sweep before the trial begins, such as a
+            comparison of forked with started kernels. None if there is none.
     """
 
     def __init__(self, make_room: Callable[[Blocked], object] = lambda _: None) -> None:
@@ -176,8 +181,8 @@ class Control:
     def passed_on(self, other: Control) -> Iterator[None]:
         """Let another trial run in place of this one while the block runs.
 
-        A stop of this trial is passed on to it. Its waits are waits of this trial, and the sweep
-        makes room for it.
+        A stop of this trial also stops the other trial. The other trial's waits count as waits of
+        this trial, and the sweep frees memory for the other trial as for this one.
 
         Args:
             other: Control of the trial that runs in place of this one.
@@ -208,7 +213,8 @@ class Control:
         Args:
             stand_still: Function that is called with True to pause the kernel, and with False to
                 let it continue. It returns whether that was possible. None when the kernel
-                has ended. A trial that is then frozen, or on its way back to its GPU, is lost.
+                has ended. If the trial is frozen then, or on its way back to its GPU, its phase
+                becomes LOST.
         """
         with self._lock:
             self._stand_still = stand_still
@@ -217,7 +223,7 @@ class Control:
                 self._enter(Phase.LOST)
 
     def note_machine(self, machine: Machine) -> None:
-        """Set what the machine can do when the trial is frozen."""
+        """Set the functions with which the machine frees or moves a frozen trial's memory."""
         self._machine = machine
 
     def blocked(self) -> Blocked | None:
@@ -239,7 +245,8 @@ class Control:
             is_running &= not self.is_off_gpu
             if not (has_room and is_running) or self._stand_still is None:
                 return False
-            self._enter(Phase.FROZEN)  # The pause writes this phase into the notebook.
+            # Set the phase before the pause, which writes the phase into the executed notebook.
+            self._enter(Phase.FROZEN)
             if not self._stand_still(True):
                 self._enter(Phase.RUNNING)
                 return False
@@ -263,18 +270,21 @@ class Control:
     def thaw(self) -> bool:
         """Let a frozen trial continue in the caller's slot. Return False if it is not frozen.
 
-        A trial that is off its GPU first waits for memory there, in a thread of its own.
+        If the trial's GPU memory was moved to host memory, a thread first waits for GPU memory.
         """
         return self._wake(Phase.RUNNING)
 
     def end(self) -> None:
-        """Note that the trial has ended, which frees its slot."""
+        """Set the phase of a trial that has ended, and free its slot."""
         with self._lock:
             self._enter(Phase.ENDED)
         self._rests.release()
 
     def withhold(self) -> None:
-        """Free the slot of a trial that has run, but whose outcome does not count yet."""
+        """Free the slot of a trial that has run in a forked kernel, but does not count yet.
+
+        It counts once a comparison has shown that forked kernels change no number.
+        """
         with self._lock:
             self._enter(Phase.WITHHELD)
         self._rests.release()
@@ -346,5 +356,9 @@ class Control:
             self.waits_for = ""
 
     def make_room(self, blocked: Blocked) -> None:
-        """Ask the sweep to free what frozen trials use and the trial waits for."""
+        """Ask the sweep to free memory or a GPU that frozen trials use and this trial needs.
+
+        Args:
+            blocked: The frozen trials, and whether this trial needs memory of a GPU.
+        """
         self._make_room(blocked)

@@ -24,11 +24,11 @@ class Event(StrEnum):
 
     #: The study is open, and its trials begin.
     SWEEP_STARTED = "sweep_started"
-    #: An attempt at a trial begins. The line has `trial`.
+    #: An attempt at a trial begins. The event's line of `--events` has the key `trial`.
     TRIAL_STARTED = "trial_started"
-    #: An attempt at a trial has ended. The line has `trial`.
+    #: An attempt at a trial has ended. The event's line of `--events` has the key `trial`.
     TRIAL_ENDED = "trial_ended"
-    #: No more trials begin, before the study has all of them. Running trials end.
+    #: The sweep stops before the study has all its trials. No more trials begin, running ones end.
     STOPPING = "stopping"
     #: The study is being restored from the remote copy of `sync`.
     BRINGING_BACK = "bringing_back"

@@ -22,7 +22,7 @@ class Importance(NamedTuple):
         high: Upper bound of that share.
         joint: Share of the variance that the param explains only together with other params. 0 if
             it was not measured.
-        is_clear: Whether the effects were told from noise when they were measured.
+        is_clear: Whether the effects on the score stand out from its noise.
     """
 
     share: float
@@ -168,17 +168,17 @@ class NumberRange:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Smallest and largest value in these trials."""
+        """Smallest and largest value in the trials that have the range in common."""
         return self.low, self.high
 
     @property
     def values(self) -> Sequence[Value]:
-        """Smallest and largest value in these trials, under the name that `ValueSet` uses."""
+        """The same values as `ends`, under the name that `ValueSet` uses for its values."""
         return self.ends
 
     @property
     def tried(self) -> tuple[float, float]:
-        """Smallest and largest value in all trials."""
+        """Smallest and largest value of the param in all trials."""
         return self.tried_low, self.tried_high
 
     def contains(self, value: Any) -> bool:
@@ -270,9 +270,9 @@ class Spent:
             resumed or retried. None if there are fewer than two.
         shortest_s: Shortest duration of a completed trial, in seconds. None unless the durations
             differ by a factor of two or more.
-        longest_s: Longest duration of a completed trial, under the same condition.
-        driver: Param that explains most of the differences, under the same condition. None if no
-            param does.
+        longest_s: Longest duration of a completed trial, in seconds. None if `shortest_s` is None.
+        driver: Param that explains most of the differences between durations. None if no param
+            does, or if `shortest_s` is None.
         cost: Cost of all sweeps of the study. None if no price is known.
         cost_per_trial: Cost per completed trial. None if no price is known or no trial has
             completed.
@@ -293,8 +293,8 @@ class Resume:
     """Advice to give the same command again, which runs the trials that are left.
 
     Attributes:
-        left: Number of these trials.
-        budget: The budget, if it is spent. Then it has to be raised first.
+        left: Number of the trials that are left.
+        budget: The study's `cost.budget`, if it is spent and has to be raised first. None if not.
     """
 
     left: int
@@ -318,8 +318,9 @@ class LeaveOut:
 
     Attributes:
         region: The region.
-        study: Folder of this study, if only another study can leave the region out. A study keeps
-            its choices.
+        study: Folder of this study, if the region can only be left out in another study, because
+            the choices of a param cannot change within a study. None if this study can leave it
+            out.
     """
 
     region: Region
@@ -328,7 +329,13 @@ class LeaveOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widen:
-    """Advice to widen a range, because the best trials are at one of its ends: `low` or `high`."""
+    """Advice to widen a range, because the best trials are at one of its ends.
+
+    Attributes:
+        param: Param with the range.
+        end: End of the range at which the best trials are: `low` or `high`.
+        value: Value of the range at this end.
+    """
 
     param: str
     end: str
@@ -337,7 +344,12 @@ class Widen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """Advice to run the best trials again, each on several fresh seeds."""
+    """Advice to run the best trials again, each on several fresh seeds.
+
+    Attributes:
+        best: Number of trials to run again.
+        seeds: Number of fresh seeds.
+    """
 
     best: int
     seeds: int
@@ -345,7 +357,12 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreSeeds:
-    """Advice to confirm on more seeds, because other trials may be as good as the winner."""
+    """Advice to confirm on more seeds, because other trials may be as good as the winner.
+
+    Attributes:
+        best: Number of trials to run again.
+        seeds: Number of fresh seeds for each of them.
+    """
 
     best: int
     seeds: int
@@ -353,14 +370,22 @@ class MoreSeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreTrials:
-    """Advice to run more trials, because there are too few to tell which params mattered."""
+    """Advice to run more trials, because there are too few to tell which params mattered.
+
+    Attributes:
+        trials: Number of trials that the study should have.
+    """
 
     trials: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablate:
-    """Advice to measure how much each value of the confirmed winner improves the score."""
+    """Advice to measure how much each value of the confirmed winner improves the score.
+
+    Attributes:
+        study: Words that name the study on a command line, usually its folder.
+    """
 
     study: str
 

@@ -347,7 +347,9 @@ def display_path(path: Path) -> str:
 
 
 def _stored(folder: Path, name: str) -> Path:
-    """Return the path of a file below a folder. A notebook or another machine has given the name.
+    """Return the path of a file below a folder, from a name that must not lead out of the folder.
+
+    The name comes from a notebook or from another machine.
 
     Raises:
         StudyError: The path is outside the folder.

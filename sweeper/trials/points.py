@@ -1,4 +1,4 @@
-"""Receive a trial's points and progress from its kernel, and hand them to the sweep."""
+"""Receive a trial's points (reported values) and progress from its kernel for the sweep."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Points:
 
         Args:
             keep: Function that stores a point for the executed notebook.
-            ranks: Highest source that is known to give a metric, by metric.
+            ranks: For each metric, the source with the highest priority that is known to give it.
             steps_before: Number of values that earlier attempts at the trial have printed, by
                 metric.
         """
@@ -81,8 +81,9 @@ class Points:
     def publish(self, point: Point) -> None:
         """Hand a point to all subscribers, in the order in which they subscribed.
 
-        If a higher source gives a metric, the value in this point does not count. Subscribers then
-        get a library's value under another name, and values from other sources not at all.
+        If a source of higher priority (see `ScoreRank`) gives a metric, the value in this point
+        does not count. Subscribers then get a library's value under another name (`lesser_name`),
+        and values from other sources not at all.
         """
         if point.source in _SENT:
             self.reports += 1

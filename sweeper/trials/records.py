@@ -107,14 +107,15 @@ class Reason(StrEnum):
     TIME_LIMIT = "time_limit"
     #: The notebook can no longer set a param with which the trial began. No cell ran.
     PARAM_LOST = "param_lost"
-    #: A cell found the disk full, for the second time if the trial has failed. Or the executed
-    #: notebook cannot be written, or a file that is not this study's is in its place.
+    #: A cell found the disk full. A trial only fails when this happens for the second time. Or the
+    #: executed notebook cannot be written, or its path has a file that this study did not write.
     FILE = "file"
     #: A defect of notebook-hpo or a fault of the machine ended the trial, not the notebook.
     INTERNAL = "internal"
     #: The sweep was stopped while the trial ran.
     INTERRUPTED = "interrupted"
-    #: The Dask worker of the trial was lost. The third time in one sweep, the trial has failed.
+    #: The trial lost its Dask worker. When this happens for the third time in one sweep, the trial
+    #: counts as failed.
     WORKER_LOST = "worker_lost"
     #: The memory of a GPU was too small, even without other trials on it.
     OUT_OF_MEMORY = "out_of_memory"
@@ -124,7 +125,8 @@ class Reason(StrEnum):
     GPU_FAULT = "gpu_fault"
     #: No working GPU is left. The sweep ends, and the same command runs the trial again.
     NO_GPU = "no_gpu"
-    #: Forked kernels were not proven to change no number. The trial runs again in a started kernel.
+    #: The trial ran in a forked kernel, and no comparison has shown that forked kernels give the
+    #: same numbers as started ones. So it runs again in a started kernel.
     UNPROVEN = "unproven"
     #: `stop STUDY RUN_ID` ended the trial. It counts as one of `study.trials`.
     BY_HAND = "by_hand"
@@ -140,7 +142,7 @@ OF_PARAMS = frozenset(
 
 
 class Notice(StrEnum):
-    """What a sweep notices of a trial that it tells its user, besides how the trial ended."""
+    """Kind of remark on a trial that a sweep shows its user, in addition to how the trial ended."""
 
     #: Operations whose results may differ in some bits when they are repeated, by torch's names.
     NOT_REPLICABLE = "not_replicable"
@@ -149,7 +151,7 @@ class Notice(StrEnum):
 
 
 class AloneOn(StrEnum):
-    """What an attempt must not share, because an earlier attempt ran out of memory there."""
+    """What an attempt must not share with other trials, because its trial ran out of memory."""
 
     GPU = "gpu"
     MACHINE = "machine"
@@ -171,7 +173,7 @@ class GpuUse:
 
     @property
     def is_likely(self) -> bool:
-        """Whether the attempt has used its GPUs, or may have. A trial need not use them."""
+        """Whether the attempt has used its GPUs. True also if the used memory is unknown."""
         return self.peak_bytes is None or self.peak_bytes > 0
 
 
@@ -307,8 +309,8 @@ class KernelUse:
     Attributes:
         is_forked: Whether the kernel was forked from a process that had imported the notebook's
             libraries.
-        shared_cells: Number of shared cells that ran before the fork. 0 if the kernel ran all
-            cells.
+        shared_cells: Number of cells tagged `shared` that ran once, before the fork. 0 if the
+            kernel ran all cells.
         reason: Why the kernel was started and not forked. Empty for a forked kernel.
     """
 
@@ -337,8 +339,8 @@ class TrialEnd:
         gpu: How the trial used its GPUs. None if it is unknown.
         is_infeasible: Whether the trial ran out of memory although no other trial ran. Then no
             trial with its params fits into memory.
-        notices: What was noticed of the trial: names by the kind of notice. A kind of which
-            nothing was noticed is missing.
+        notices: Remarks on the trial: names of operations or files, by the kind of remark. A kind
+            without names is missing.
         host: Name of the machine where the trial ran. Empty if it is the sweep's machine.
     """
 
@@ -445,12 +447,15 @@ class TrialRecord(TrialEnd):
 
     @property
     def ran_whole(self) -> bool:
-        """Whether `duration_s` is the time of the whole trial, and not that after a checkpoint."""
+        """Whether `duration_s` is the time of the whole trial, and not only since a checkpoint."""
         return self.attempt == 1 and self.retry_of is None
 
     @property
     def first_number(self) -> int:
-        """Number of the trial that this one retries, else its own number. It names checkpoints."""
+        """Number of the trial that this one retries, else its own number.
+
+        The folder of the trial's checkpoints has this number, so a retry can resume from them.
+        """
         return self.number if self.retry_of is None else self.retry_of
 
     @property

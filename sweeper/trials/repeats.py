@@ -42,7 +42,7 @@ class Repeats:
         runs: dict[int, dict[int, TrialRecord]] = {}
         for record in records:
             own: dict[str, Any] = dict(record.params)
-            if self.by_fold and FOLD not in own:  # It began before the study had folds.
+            if self.by_fold and FOLD not in own:  # The trial began before the study had folds.
                 continue
             place = int(own.pop(FOLD)) if self.by_fold else record.seed
             params.setdefault(record.proposal, own)
@@ -102,7 +102,10 @@ class Repeats:
 
     @cached_property
     def _least_gap(self) -> float:
-        """Gap of one run from which the best proposal is significantly better than another one."""
+        """Smallest significant gap between the scores of the best proposal and of one other run.
+
+        Infinite if the variance of the gaps is unknown.
+        """
         from scipy.special import stdtrit
 
         squares, freedom = 0.0, 0
@@ -150,7 +153,10 @@ class Repeats:
         return -self.sign * (proposal.mean or 0.0)
 
     def _gaps(self, proposal: ConfirmedTrial, best: ConfirmedTrial) -> Sequence[float]:
-        """Return by how much the best proposal is better, for each seed or fold that both ran."""
+        """Return by how much the best proposal's scores are better than another proposal's.
+
+        There is one number for each seed or fold that both have run.
+        """
         if proposal is best:
             return ()
         both = best.scores.keys() & proposal.scores.keys()

@@ -103,9 +103,10 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
 def without_effect(records: Iterable[TrialRecord]) -> list[str]:
     """Return remarks that name params that had no effect on any score.
 
-    After 10 completed trials with equal scores, it is one remark on all params that were varied.
-    Before, there is a remark on each param in which alone some trials differ, if all of these have
-    equal scores, unless the scores are coarse: then they may be equal by chance.
+    If all completed trials have equal scores and there are at least 10 of them, return one remark
+    on all params that were varied. Otherwise, return a remark on each param without effect: some
+    trials differ in this param alone, and all such trials have equal scores. Coarse scores (see
+    `is_coarse`) give no such remark, because they may be equal by chance.
     """
     completed = [record for record in records if record.state is TrialState.COMPLETED]
     names = [*dict.fromkeys(name for record in completed for name in record.params)]
@@ -152,7 +153,7 @@ def is_coarse(value: float) -> bool:
 def _alike_without(
     name: str, completed: Sequence[TrialRecord], hashes: Sequence[Mapping[str, int]]
 ) -> list[list[TrialRecord]]:
-    """Return groups of trials that differ in no other param than one, but in that one.
+    """Return groups of trials that have different values of one param and agree in all others.
 
     Args:
         name: The param.
@@ -162,7 +163,8 @@ def _alike_without(
     groups: dict[int, list[tuple[TrialRecord, int]]] = {}
     for record, own in zip(completed, hashes, strict=True):
         if name in own:
-            # The hash of several params is the xor of theirs, so one can be taken out.
+            # The xor of the params' hashes identifies all params. A further xor with the hash of
+            # one param removes this param from it.
             others = functools.reduce(operator.xor, own.values()) ^ own[name]
             groups.setdefault(others, []).append((record, own[name]))
     return [
@@ -178,10 +180,10 @@ def left_to_begin(
     """Return how many of the planned trials have not begun.
 
     Args:
-        records: Records of the trials. Those that were queued by hand are no planned ones.
+        records: Records of the trials. Trials that were queued by hand do not count as planned.
         trials: Planned number of trials of the study.
-        combinations: Number of combinations of params after which the study ends, too. None if it
-            does not.
+        combinations: Number of combinations of params, if the study also ends when all of them
+            have run. None if it does not.
     """
     begun = [record for record in records if record.is_final or not record.state.has_ended]
     left = trials - sum(not record.by_hand for record in begun)
@@ -368,7 +370,7 @@ class SweepResult:
         }
 
     def _best(self, record: TrialRecord) -> dict[str, Any]:
-        """Return a best trial as JSON. If trials were confirmed, include what has decided."""
+        """Return a best trial as JSON. If trials were confirmed, include the winner's mean."""
         brief, confirmation = _brief(record), self.confirmation
         if confirmation is None:
             return brief

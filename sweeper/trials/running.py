@@ -1,4 +1,7 @@
-"""Connect a running trial with its sweep: points come up, and at most one stop goes down."""
+"""Connect a running trial with its sweep.
+
+The trial sends its reported values to the sweep, and the sweep sends at most one stop to the trial.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ class RunningTrial:
     """Connects a running trial with its sweep.
 
     Attributes:
-        points: Points of the trial. The code that runs the kernel writes them, and the sweep reads
-            them.
+        points: Values that the trial has reported. The code that runs the kernel writes them, and
+            the sweep reads them.
         control: Object with which the sweep stops, freezes and thaws the trial.
-        trials_left: Number of trials that are left when each free slot has got a trial, counted
-            when this trial began.
+        trials_left: Number of trials that had not begun when this trial began, without those that
+            the free slots were about to begin.
         usual_s: Median duration of the study's completed trials in seconds when this trial began.
             None if no trial had completed.
     """

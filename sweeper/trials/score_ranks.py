@@ -61,7 +61,10 @@ class Disagreement:
 
 
 def lesser_name(name: str, library: str) -> str:
-    """Return another name for a library's series, if a higher source gives the score of its name.
+    """Return a name for a library's series whose own name belongs to another source.
+
+    The other source has a higher priority (`ScoreRank`), so a score has this name already. The
+    returned name is such as `keras/loss`.
 
     Args:
         name: Name of the series.

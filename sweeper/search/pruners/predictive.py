@@ -17,7 +17,10 @@ from .race import COMMITTED, COMPLETED, RESTLESS, SLOTS, Race
 
 
 class Verdict(Enum):
-    """What happens to a running trial after a report."""
+    """What happens to a running trial after a report.
+
+    FREEZE pauses the trial's kernel, which may continue later. PRUNE ends the trial for good.
+    """
 
     GO_ON = "go on"
     FREEZE = "freeze"
@@ -172,7 +175,7 @@ class PredictivePruner(BasePruner):
             return min(judged_too_early)
         running = _numbers_of(curves, "running")
         n_continuing = len(set(running) - beginning)
-        # The free slot counts as a running one. If no trial runs, the free slot begins a new trial.
+        # Count the free slot as if a trial ran in it. If no trial runs, it begins a new trial.
         if to_begin and n_continuing >= max(min(1, len(running)), (len(running) + 1) // SLOTS):
             return None
         reach = self._reach(curves, race)
@@ -180,7 +183,7 @@ class PredictivePruner(BasePruner):
         return max(can_win, key=reach.__getitem__, default=None)
 
     def order(self, curves: Curves) -> Sequence[Outlook]:
-        """Return the predictions for the frozen trials, the most promising first.
+        """Return the predictions for the frozen trials, those that can reach the best score first.
 
         Trials that cannot win come last.
         """
@@ -255,7 +258,10 @@ def _numbers_of(curves: Curves, state: CurveState) -> list[int]:
 
 
 def _slots_to_continue(curves: Curves, beginning: set[int], *, to_begin: int) -> int:
-    """Return how many slots continue trials that were judged. The other slots begin new trials."""
+    """Return how many slots continue trials that have done enough steps to be judged.
+
+    The other slots begin new trials.
+    """
     running = _numbers_of(curves, "running")
     slots = len(running) - len(beginning.intersection(running))
     return min(slots, max(1, len(running) // SLOTS)) if to_begin else slots

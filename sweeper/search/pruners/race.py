@@ -62,7 +62,7 @@ SLOTS = 4
 #: dozens of half-trained trials and no score (decision 27).
 COMMITTED = 2
 #: A running trial is compared with frozen trials as if its prediction were better by this share of
-#: its standard deviation (chosen, not measured).
+#: its standard deviation (chosen, not measured), so that it is not frozen for a tiny difference.
 RESTLESS = 0.25
 #
 # Constants for outliers:
@@ -154,9 +154,9 @@ class Race:
 
     @cached_property
     def leader(self) -> int:
-        """Place of the best completed trial.
+        """Index in `numbers` of the best completed trial.
 
-        As long as no trial has completed, place of the best trial so far.
+        As long as no trial has completed, index of the trial with the best extrapolated value.
         """
         if self.is_completed.any():
             return int(self.finals.argmax())
@@ -178,7 +178,11 @@ class Race:
         return leads
 
     def likely(self, place: int) -> float:
-        """Return the predicted final score of a trial."""
+        """Return the predicted final score of a trial.
+
+        Args:
+            place: Index of the trial in `numbers`.
+        """
         if self.is_completed.any():
             return float(self.leads[place] + self.best)
         return float(self.leads[place] + self._level[self.leader, self.done[self.leader] - 1])
@@ -187,20 +191,23 @@ class Race:
 
     @cached_property
     def _spread(self) -> float:
-        """Distance from the median to the best score at the first judgement."""
+        """Distance from the median to the best value at the step of the first judgement."""
         step = min(self.first_look, self.values.shape[1])
         looked = self.values[self.begun, step - 1]
         return float(looked.max() - np.median(looked)) if len(looked) else 0.0
 
     @cached_property
     def _wander(self) -> Array:
-        """For each step, the standard deviation of a lead's further change. Always above zero."""
+        """For each step, the standard deviation of a lead's change until the training ends.
+
+        It is always above zero.
+        """
         wander: Array = np.maximum(WANDER * self._spread * self._left, 1e-12)
         return wander
 
     @cached_property
     def off(self) -> Array:
-        """For each trial, the standard deviation of its predicted final score."""
+        """For each trial, the standard deviation of the error of its predicted final score."""
         completed = TRIAL_WEIGHT * max(int(self.is_completed.sum()) - 1, 0)
         variance = (PRIOR_TRIALS + completed * self._deviation) / (PRIOR_TRIALS + completed)
         off: Array = self._wander[self.done - 1] * math.sqrt(max(variance, LEAST_VARIANCE))
@@ -208,12 +215,15 @@ class Race:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the completed trials have ended about where they were predicted to end."""
+        """Whether predictions can be used, because those for completed trials were about right."""
         return self._deviation <= MOST_VARIANCE
 
     @cached_property
     def _deviation(self) -> float:
-        """Mean of the completed trials' largest errors, in units of `_wander` and squared."""
+        """Mean over completed trials of the largest squared error of their predictions.
+
+        Errors are in units of `_wander`. 1 if no completed trial can be compared with the leader.
+        """
         others = np.flatnonzero(self.is_completed)
         others = others[others != self.leader]
         if not len(others) or self.total is None or self.first_look >= self.total:

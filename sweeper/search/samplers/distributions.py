@@ -65,7 +65,9 @@ def as_queued(params: Params) -> dict[str, Any]:
 def in_space(
     trials: Sequence[FrozenTrial], space: SearchSpace, *, needs_all: bool = False
 ) -> list[FrozenTrial]:
-    """Return the trials as if a space had proposed them. Leave out those that it cannot propose.
+    """Return trials with the dimensions and ranges of a search space, for a sampler.
+
+    Trials with a value that the space does not allow are left out.
 
     The order of dimensions and their ranges may have changed since a trial began. A trial that is
     being proposed has no or not all params yet.

@@ -16,11 +16,12 @@ from .padded_gp import on_one_thread
 from .score_model import Array, ScoreModel, ScoreModels
 
 #: The effects are measured at the first number of points for each param, but at no more than the
-#: second number of points in all, whose covariances are known together (chosen).
+#: second number of points in all, because the covariance of all points is computed (chosen).
 _POINTS, _MOST_PLACES = 128, 1024
-#: They are measured in this number of functions that the process holds possible (chosen).
+#: The effects are measured in this number of functions that are drawn from the Gaussian process
+#: (chosen).
 _FUNCTIONS = 64
-#: The interval of a share covers this share of the functions (chosen).
+#: The interval of an effect covers this share of the drawn functions (chosen).
 _WITHIN = 0.9
 
 
@@ -31,9 +32,9 @@ def effects_of(
 
     A share is the total effect of Saltelli and others (2010, "Variance based sensitivity analysis
     of model output"): of the param alone and together with others. Shares are divided by their sum,
-    so that they add up to 1. The spread over possible functions gives the interval. The functions
-    are drawn from the process that is fitted to the trials. If the process predicts each trial from
-    all others no better than luck would, the lower bound of each interval is 0.
+    so that they add up to 1. Functions are drawn from the process that is fitted to the trials, and
+    the spread over these functions gives the interval. If the process predicts each trial from all
+    others no better than it would predict noise, the lower bound of each interval is 0.
 
     Args:
         models: Models of the study's scores.
@@ -68,7 +69,11 @@ def effects_of(
 
 
 def _shares(model: ScoreModel) -> tuple[Array, Array]:
-    """Return the total and the joint effects of each param, shape (functions, params)."""
+    """Return the total effect of each param, and its joint effect with other params.
+
+    Both arrays have the shape (functions, params). The total effects of a function add up to 1, and
+    the joint effects are shares of the function's variance.
+    """
     import torch
 
     padding, n_params = model.padding, len(model.names)

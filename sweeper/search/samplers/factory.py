@@ -35,7 +35,7 @@ _TURNS_FROM = 25
 _MOST_VALUES = 1_000_000
 #: Samplers whose proposals are points of one sequence, so all of them need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
-#: Samplers that end when they have tried every combination.
+#: Samplers that end when they have tried every combination of params.
 _EXHAUSTIBLE = ("grid", "brute_force")
 
 _CLASSES: Mapping[str, type[BaseSampler]] = {
@@ -136,7 +136,8 @@ class SamplerFactory:
             [
                 as_trial(trial.params, trial.score, known)
                 for trial in trials
-                # The range of a param may have become narrower since the study has begun.
+                # Leave out trials with a value outside of the present ranges, which the user may
+                # have narrowed.
                 if all(space[n].allows(v) for n, v in trial.params.items() if n in space)
             ]
             for trials in learned
@@ -160,7 +161,8 @@ class SamplerFactory:
     def _has_other_ranges(self, storage: Any) -> bool:
         """Return whether trials of the study have been proposed from other ranges than the present.
 
-        Only the first call looks, because this factory proposes from the present ranges.
+        The first call reads the trials and stores the answer. The answer stays the same, because
+        this factory proposes all later trials from the present ranges.
         """
         if self._was_changed is None:
             known = distributions(self.settings.search_space)
@@ -173,7 +175,10 @@ class SamplerFactory:
 
     @cached_property
     def combinations(self) -> int | None:
-        """Number of different combinations of params. None if the sampler does not end with it."""
+        """Number of different combinations of params.
+
+        None if the sampler does not end when it has tried all of them.
+        """
         return self._space.count() if self.name in _EXHAUSTIBLE else None
 
     def has_tried_all(self, trials: list[FrozenTrial]) -> bool:

@@ -33,8 +33,9 @@ class PaddedGP(optuna.samplers.GPSampler):
     Args:
         space: Search space of the study.
         design_seed: Seed of the first trials, the same for all proposals of a study.
-        index: Number of earlier proposals. If the first trials left out points of the sequence, as
-            the numbers of repeats would, they would not cover the ranges evenly.
+        index: Number of earlier proposals, which is also the index of a first trial's point in the
+            sequence. Trial numbers would leave out points, because repeats have numbers, too. Then
+            the points would not cover the ranges evenly.
         n_startup_trials: Trials that must have a score before the process is fitted, at least 1.
         **options: Further options of Optuna's sampler.
 

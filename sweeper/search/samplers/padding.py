@@ -31,7 +31,7 @@ _MOST_STEPS = 16
 
 
 class Padding:
-    """Gives every trial of a space a value of every dimension that its branch closes.
+    """Gives every trial of a space a value of each dimension that does not exist in its branch.
 
     Attributes:
         distributions: Distributions of all dimensions that have more than one value.
@@ -79,7 +79,7 @@ class Padding:
         return np.linspace(0, 1, most)
 
     def values_at(self, column: int, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return a dimension's values at coordinates, for a choice as the numbers of its values."""
+        """Return a dimension's values at coordinates: for a choice, the indices of its values."""
         name = list(self.distributions)[column]
         if self.is_choice[column]:
             return places
@@ -141,7 +141,7 @@ class Padding:
         return not self.distributions.keys().isdisjoint(self._space.missing(params))
 
     def only_active(self, acquisition: Any) -> Any:
-        """Return an acquisition function that fixes dimensions which a candidate will not have."""
+        """Return an acquisition function that ignores dimensions that a candidate will not have."""
         return _OnlyActive(acquisition, self) if self._branches else acquisition
 
     def padded(self, candidates: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Model a study's scores in its whole space by the Gaussian process of `sampler: gp`.
 
-The module `effects` measures in it how much each param matters, and `surfaces` predicts scores.
+The module `effects` measures with this model how much each param matters, and `surfaces` predicts
+scores.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _MOST_TRIALS = 200
 #: Scores are cut off at this many interquartile ranges beyond the quartiles (Tukey's fence for
 #: values that are far out). Otherwise, a loss that has exploded would make all others look equal.
 _REACH = 3.0
-#: Nothing stands out from the noise if the process predicts no more than the first number of the
-#: variance of the scores, each from all others, and the second number divided by the number of
-#: trials (chosen). In seven studies of a sampler that learns, whose scores were noise, it predicted
-#: up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60 and 0.02 for 120.
+#: The scores count as noise if the process, which predicts each score from all others, explains no
+#: more than a certain share of their variance: the first number, plus the second number divided by
+#: the number of trials (chosen). In seven studies of a learning sampler whose scores were noise, it
+#: explained up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60 and 0.02 for 120.
 _LEAST_PREDICTED, _BY_LUCK = 0.08, 10
 
 Array = np.ndarray[Any, Any]
 
 
 def can_predict() -> bool:
-    """Return whether this environment has the package by which scores are modelled, torch."""
+    """Return whether torch is installed, which the models of scores need."""
     return find_spec("torch") is not None
 
 
@@ -69,7 +70,7 @@ class ScoreModel:
 
     @cached_property
     def predicts_better_than_luck(self) -> bool:
-        """Whether the process predicts each score from all others, better than it does in noise."""
+        """Whether the process predicts each score from all others better than it predicts noise."""
         noise = float(self.process.noise_var) * np.eye(len(self.scores))
         inverse = np.linalg.inv(self.process.kernel().numpy() + noise)
         errors = inverse @ self.scores / np.diag(inverse)
@@ -79,8 +80,9 @@ class ScoreModel:
     def noise(self) -> float:
         """Standard deviation of the score between runs of the same params.
 
-        If all is noise, this is the standard deviation of all scores. The process follows some of
-        such noise: it stated 0.7 to 0.8 of it in two studies of 60 trials.
+        If the process predicts no better than noise, this is the standard deviation of all scores.
+        The process itself would state too little, because it follows some of the noise: 0.7 to 0.8
+        of the true value in two studies of 60 trials.
         """
         share = float(self.process.noise_var) if self.predicts_better_than_luck else 1.0
         return self.scale * math.sqrt(share)
@@ -127,7 +129,10 @@ class ScoreModels:
 
     @property
     def noise(self) -> dict[str, float]:
-        """Noise of each score whose model has been fitted. None is known from predicted scores."""
+        """Noise of each score whose model has been fitted, by objective.
+
+        Empty if the models use predicted scores of pruned or frozen trials, which have no noise.
+        """
         if self._pruned:
             return {}
         return {name: model.noise for name, model in self._fitted.items() if model is not None}
@@ -180,7 +185,7 @@ class ScoreModels:
 
 
 def _clipped(scores: Array) -> Array:
-    """Return scores, those that are far out cut off."""
+    """Return scores, in which outliers are moved to the nearest end of the fence (`_REACH`)."""
     low, high = np.quantile(scores, [0.25, 0.75])
     reach = _REACH * (high - low) or np.inf
     return np.clip(scores, low - reach, high + reach)

@@ -14,8 +14,8 @@ from .score_model import Array, ScoreModel, ScoreModels
 #: Surfaces show all pairs of the most important params: the first number of params, with the second
 #: number of points along a range (chosen, not measured).
 _PARAMS, _PLACES = 4, 16
-#: The interaction is averaged over this number of points of the space, and compared with the
-#: variance over the second number of points (chosen, not measured).
+#: The interaction of two params is averaged over the first number of points of the space, and
+#: compared with the variance of the score over the second number of points (chosen, not measured).
 _BACKGROUND, _WHOLE = 16, 256
 
 

@@ -130,11 +130,11 @@ def _as_running(trial: FrozenTrial) -> FrozenTrial:
 
 
 def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials, where those that ran out of memory violate a constraint.
+    """Return the trials, with a violated constraint in those that ran out of memory.
 
-    Such trials have failed, and Optuna's samplers ignore failed trials. Here they have completed
-    with the mean score of all other trials, so that their params seem neither better nor worse. A
-    study without such trials is not changed, so that its proposals are the same.
+    Trials that ran out of memory have failed, and Optuna's samplers ignore failed trials. So the
+    sampler sees them as completed, with the mean score of all other trials, so that their params
+    seem neither better nor worse. If there are no such trials, nothing is changed.
     """
     values = [trial.values for trial in trials if trial.state is TrialState.COMPLETE]
     if not values or not any(map(_is_infeasible, trials)):
@@ -249,7 +249,7 @@ def _raised(trial: FrozenTrial, floor: float, sign: float) -> FrozenTrial:
 
 
 class ExpectingTPE(optuna.samplers.TPESampler):
-    """Optuna's TPE, for which trials without a score have that of `with_expected_scores`.
+    """Optuna's TPE, which sees trials without a score with that of `with_expected_scores`.
 
     Args:
         space: Present search space of the study.
@@ -269,7 +269,7 @@ class ExpectingTPE(optuna.samplers.TPESampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Propose values for these dimensions."""
+        """Propose values for the dimensions in `search_space`."""
         seen = self._in_space(with_expected_scores(study))
         return super().sample_relative(seen, trial, search_space)
 
