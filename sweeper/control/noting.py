@@ -17,8 +17,9 @@ from ..page import write_notes
 from ..study_folder.notes import Notes
 from ..trials import StudyPaths
 
-#: A request has at most this many bytes (chosen, not measured): the notes on dozens of trials. The
-#: rest of a longer request is read up to the second number, so that the client sees the answer.
+#: A request with more bytes than the first number is refused (chosen, not measured: the notes on
+#: dozens of trials are shorter). It is still read, up to the second number of bytes, because a
+#: client that cannot send all of its request would not read the answer.
 _MOST_BYTES, _MOST_READ_BYTES = 100_000, 10_000_000
 
 

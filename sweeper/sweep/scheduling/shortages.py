@@ -1,4 +1,4 @@
-"""Decide which trials are run again: alone after memory ran out, or in another kernel."""
+"""Decide which trials are run again: alone, on another GPU, or in a kernel that is not forked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Shortages:
 
     Args:
         records: Records of all trials. They contain the trials that an earlier sweep wanted to run
-            again alone.
+            again alone, but had not yet.
     """
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:
@@ -64,7 +64,7 @@ class Shortages:
         return self._alone.get(record.number)
 
     def note(self, number: int, again: RunAgain) -> None:
-        """Remember how a trial is run again."""
+        """Remember that a trial must run alone, if that is how it is run again."""
         if again is RunAgain.ALONE_ON_GPU:
             self._alone[number] = AloneOn.GPU
         elif again is RunAgain.ALONE_ON_MACHINE:
