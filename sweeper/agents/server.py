@@ -47,7 +47,7 @@ def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
     from ..machine.capacity import read_jobs
     from ..settings import Settings
 
-    Settings.load(parameters)  # An error must reach the user, not only the agent.
+    Settings.load(parameters)  # Show errors to the user now. Later ones reach only the agent.
     read_jobs(jobs or 1, threads=1)
     with closing(Agent(parameters, budget=budget, jobs=jobs)) as agent:
         server = server_of(agent)

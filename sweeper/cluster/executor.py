@@ -286,7 +286,7 @@ class DaskExecutor:
                 are_all_refused = bool(refusals) and len(refusals) == len(self._members)
             limit_s = self._settings.wait
             if self._settings.class_ is None and are_all_refused:
-                limit_s = 0.0  # No other workers will come.
+                limit_s = 0.0  # The sweep cannot start other workers, so do not wait for any.
             elif self._source is not None and self._source.is_closed():
                 limit_s = min(limit_s, _ANSWER_S)
             if now_s - used_s >= limit_s:
@@ -516,7 +516,7 @@ class Member:
         ended = threading.Event()
         try:
             self._submit("end", {}).add_done_callback(lambda _: ended.set())
-        except LostError:  # The worker ends by itself, as if the sweep had died.
+        except LostError:  # The worker ends its trials by itself, as if the sweep had died.
             ended.set()
         return ended
 
@@ -548,8 +548,8 @@ class Member:
         except RefusedError as error:
             if trial.is_sent:
                 return failed(Reason.INTERNAL, f"on {self.host}: {error}")
-            self.refuse(str(error))  # Its disk is full, for example.
-        except OSError as error:  # The sweep's machine has a fault.
+            self.refuse(str(error))  # For example, the worker's disk is full.
+        except OSError as error:  # For example, the disk of the sweep's machine is full.
             message = path_problem(error, spec)
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
         except StudyError as error:  # Another sweep has taken over the study.

@@ -126,7 +126,7 @@ class Mirror:
             paths=paths,
             code_folder=self._code_folder(workload),
             host=host,
-            # A worker cannot reach a store in a file.
+            # A worker cannot reach an MLflow store in a file of the sweep's machine.
             tracking=url if url.startswith("http") else None,
         )
 

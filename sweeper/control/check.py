@@ -76,8 +76,8 @@ _COPIES_OF_NOTEBOOK = 4
 _BYTES_PER_TRIAL = 100_000
 #: Trials may use this share of the free memory. The rest is left to other programs.
 _MEMORY_SHARE = 0.9
-#: Other params have an effect on a score only if they change it by more than this multiple of the
-#: difference between two runs with equal params (chosen, not measured).
+#: Params count as having an effect on a score only if other values change it by more than this
+#: multiple of the difference between two runs with equal params (chosen, not measured).
 _MORE_THAN_LUCK = 10
 #: Seconds between two measurements of the memory of a run.
 _POLL_INTERVAL_S = 0.1

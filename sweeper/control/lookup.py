@@ -51,10 +51,7 @@ class ExistingStudy(LocatedStudy):
     tracking: Address
 
     def swept_by(self) -> str | None:
-        """Return the process that sweeps the study now, on any machine, or None if none does.
-
-        Returns:
-            The process in words for people.
+        """Return in words which process sweeps the study now, on any machine. None if none does.
 
         Raises:
             StorageAwayError: The storage is a server that does not answer.
@@ -291,7 +288,7 @@ def _located(
     for study in studies:
         try:
             facts = study.facts
-        except StudyError as error:  # The study is of another version.
+        except StudyError as error:  # Another version of this package has stored the study.
             yield error
             continue
         if facts.template:
@@ -313,8 +310,8 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
         clear_up(existing.paths.folder)
         if study.left_by_a_crash():
             opened = existing.opened()
-            # Store this fact before the runs are corrected, because this process may be killed
-            # before they are.
+            # Store that MLflow must be corrected before doing it: if this process is killed in
+            # between, the next command corrects MLflow.
             opened.note_facts(tracking_is_behind=True)
             _correct_trials(opened)
         file = existing.tracking.file

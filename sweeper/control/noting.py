@@ -80,7 +80,7 @@ def _changes_in(environ: Mapping[str, Any], host: str) -> dict[str, Any]:
     if environ["REQUEST_METHOD"] != "POST":
         raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "notes are read by GET, changed by POST")
     if environ.get("HTTP_ORIGIN") != f"http://{host}":
-        raise RefusedError(HTTPStatus.FORBIDDEN, f"the request is not of a page of http://{host}/")
+        raise RefusedError(HTTPStatus.FORBIDDEN, f"the request is from no page of http://{host}/")
     if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
         raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is not application/json")
     length = environ.get("CONTENT_LENGTH") or ""

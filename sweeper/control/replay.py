@@ -250,7 +250,7 @@ def targets_of(
         if len(missing) < len(records):
             records = [record for record in records if record.run_id not in missing]
             if missing:
-                _log.warning("left out, because the notebook is missing: %s", ", ".join(missing))
+                _log.warning("trials without notebooks are left out: %s", ", ".join(missing))
     if sample is not None:
         n = min(sample, len(records))
         records = [records[index * len(records) // n] for index in range(n)]

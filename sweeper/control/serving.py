@@ -136,7 +136,7 @@ def _served(paths: StudyPaths) -> dict[str, StudyPaths]:
     The page of a study links to that of the study that confirms it, in a folder next to it.
     """
     served = {paths.folder.name: paths}
-    with suppress(OutputError):  # a name to which nothing can be added
+    with suppress(OutputError):  # Its name would be too long, so it does not exist.
         confirming = paths.following("confirm")
         served[confirming.folder.name] = confirming
     return served

@@ -140,7 +140,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
     chosen = [*{record.first_number: record for record in chosen}.values()]
     if not run_ids:
         failed = (record for record in study.records() if record.state is TrialState.FAILED)
-        # If a trial failed several times, only its last try is retried.
+        # If a trial and its retries have failed, only the last of them is retried.
         last = {r.first_number: r for r in failed}
         done = study.tried_again()
         chosen = [record for first, record in sorted(last.items()) if first not in done]

@@ -313,7 +313,7 @@ def _latex(table: _Table) -> str:
     heads, *rows = _cells(table, _LATEX, cell)
     text = pd.DataFrame(rows, columns=heads).to_latex(
         index=False,
-        escape=False,  # pandas would escape the signs of mathematics, too.
+        escape=False,  # pandas would also escape the `$` of formulas.
         caption=table.caption.translate(_LATEX),
         column_format="l" * len(table.heads) + "r" * (1 + len(table.scores)),
     )

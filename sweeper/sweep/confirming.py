@@ -258,5 +258,6 @@ def following_settings(settings: Settings, name: str, *, spent: float, trials: i
             )
         changes["cost"] = settings.cost.model_copy(update={"budget": budget - spent})
     changed = settings.model_copy(update=changes)
-    Settings.from_mapping(changed.as_mapping)  # Later commands must be able to load it.
+    # Check that later commands can load these settings, which the study stores as a mapping.
+    Settings.from_mapping(changed.as_mapping)
     return changed

@@ -63,7 +63,7 @@ class Housekeeping:
     def close(self) -> None:
         """End the thread, and write the time spent once more."""
         self._closing.set()
-        with self._chores.during(ChoreKind.PAGE):  # The thread may be writing the page.
+        with self._chores.during(ChoreKind.PAGE):  # The thread may still be writing the page.
             self._thread.join()
         self._write_spending()
 

@@ -198,9 +198,9 @@ def _log_made_files(study: Study, made_of: Fingerprint) -> None:
     files = made_files(study.facts.made_of, made_of) if study.records() else []
     if files:
         _log.warning(
-            "the study %r had trials without or with other modules next to the notebook than now: "
-            "%s; if the notebook does not make them itself, as by a download, the results of its "
-            "trials may differ",
+            "modules next to the notebook have changed since the trials of the study %r: %s; if "
+            "the notebook does not make these files itself, for example by a download, the results "
+            "of new trials may differ",
             study.name,
             ", ".join(
                 f"{path} is {'new' if path in made_of['files'] else 'gone'}" for path in files
@@ -307,8 +307,8 @@ def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None
     if storage.file == paths.storage:
         raise LostFileError(paths.storage, why)
     raise StudyError(
-        f"--storage {storage}: {why}; put the newer one back, or move that notebook away to run "
-        "its trial again"
+        f"--storage {storage}: {why}; put the newer storage back, or move that notebook away "
+        "to run its trial again"
     )
 
 

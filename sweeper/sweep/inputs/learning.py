@@ -32,7 +32,7 @@ def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
     if plan.confirming is not None:  # A confirming study proposes nothing.
         return None
     facts, key = study.facts, "learn_from"
-    # Both lists are as a study stores them, without passwords.
+    # Compare the lists in the form in which a study stores them, which is without passwords.
     before, now = facts.settings.get(key, ()), plan.settings.as_mapping.get(key, ())
     if (facts.learned is None and now) or (facts.learned is not None and [*before] != [*now]):
         return [_found(wanted, plan) for wanted in plan.settings.learn_from]

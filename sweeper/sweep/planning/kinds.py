@@ -140,7 +140,8 @@ def _fault(own: Any, values: Sequence[Any]) -> str | None:
 
 def _fits(own: Any, kind: Kind, value: Any) -> bool:
     found = _kind_of(value)
-    if kind is Kind.TEXT and _numbers_in(own):  # argparse converts such text.
+    # A default of argparse may be a text that argparse converts, so a number is right as well.
+    if kind is Kind.TEXT and _numbers_in(own):
         return found in (Kind.TEXT, Kind.NUMBER)
     if kind is Kind.NUMBER and found is Kind.TRUTH:
         return own in (0, 1)

@@ -77,7 +77,7 @@ class SweepPlan:
     confirming: Mapping[str, Any] | None = None
 
     def close(self) -> None:
-        """End everything that the executor started before the sweep began."""
+        """End everything that the executor started before the sweep began, such as a cluster."""
         close = getattr(self.executor, "close", None)
         if close is not None:
             close()

@@ -69,12 +69,12 @@ _log = logging.getLogger(__name__)
 #: A trial has failed if its worker or kernel was lost this many times in one sweep (chosen, not
 #: measured).
 _MOST_LOSSES = 3
-#: If no trial of the study has ever trained, the sweep ends after this number of failures in a row
-#: (chosen, not measured).
+#: If no trial of the study has completed or was pruned yet, the sweep ends after this number of
+#: failures in a row (chosen, not measured).
 _FIRST_FAILURES = 10
-#: If no trial has ever trained, the sweep ends already after this number of equal failures in a row
-#: (chosen, not measured). With more slots, it ends after one equal failure per slot, because trials
-#: that run at the same time fail together.
+#: If these failures are all equal, the sweep ends already after this number of them (chosen, not
+#: measured). With more slots, it ends after one equal failure per slot, because trials that run at
+#: the same time fail together.
 _FAILURES_ALIKE = 3
 #: A trial that was stopped for one of these reasons has met a fault of the machine that every trial
 #: would meet.
@@ -275,7 +275,7 @@ class TrialScheduler:
         """Let a frozen trial continue in a free slot. Return None if a new trial should begin."""
         if self._freezer is None:
             return None
-        given = dict(self._given)  # Copy first, because a thawed trial may end at once.
+        given = dict(self._given)  # Copy first, because a trial that continues may end at once.
         with self._deciding:
             for decision in self._freezer.fill_slot(has_begun_all=self._has_begun_all):
                 if self._act(decision) and isinstance(decision, Thaw):
@@ -513,7 +513,7 @@ class TrialScheduler:
         """Stop a search if its first trials have equal results although their params differ."""
         if self._worthless_rule is None or ended.state is not TrialState.COMPLETED:
             return
-        # Compare a copy, because other slots add records.
+        # Compare a copy, because threads of other slots add records meanwhile.
         records = [*dict(self._records).values(), ended]
         try:
             found = self._worthless_rule.judge(records)
@@ -542,7 +542,7 @@ class TrialScheduler:
     def _to_begin(self) -> int:
         if self._has_begun_all:  # A grid may have fewer trials than planned.
             return 0
-        # Count in a copy, because other slots add records.
+        # Count in a copy, because threads of other slots add records meanwhile.
         records = dict(self._records).values()
         return left_to_begin(records, trials=self._settings.study.trials)
 
@@ -612,7 +612,7 @@ class TrialScheduler:
         attempts = [attempt_path(record.notebook, n) for n in range(record.attempt - 1, 0, -1)]
         if attempts and record.notebook.exists():
             return attempts[0]  # The worker will move the last attempt's notebook to this path.
-        # Search a copy, because other slots add records.
+        # Search a copy, because threads of other slots add records meanwhile.
         numbers = sorted(
             other.number
             for other in dict(self._records).values()

@@ -7,7 +7,8 @@ from enum import Enum
 
 from ...trials import AloneOn, Reason, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
-#: What a trial must have for itself when it is run again, by the reason why it did not complete.
+#: What a trial must not share with other trials when it is run again, by the reason why it did not
+#: complete.
 _ALONE_ON = {
     Reason.OUT_OF_MEMORY: AloneOn.GPU,
     Reason.GPU_FAULT: AloneOn.GPU,
@@ -60,7 +61,7 @@ class Shortages:
         }
 
     def alone_on(self, record: TrialRecord) -> AloneOn | None:
-        """Return what the next attempt at a trial must have for itself: GPU, machine, or None."""
+        """Return what the next attempt at a trial must not share: its GPU, the machine, or None."""
         return self._alone.get(record.number)
 
     def note(self, number: int, again: RunAgain) -> None:

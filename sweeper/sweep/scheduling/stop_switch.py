@@ -105,7 +105,7 @@ class StopSwitch:
             is_new = self.closed_by is None
             if is_new:
                 self.cause = cause
-                # Set last, because a thread that sees `closed_by` reads the cause next.
+                # Set `closed_by` last, because a thread that sees it reads the cause next.
                 self.closed_by = by
         if is_new:
             # Announce only the first call: an observer that stops the sweep at each event would
