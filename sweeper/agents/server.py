@@ -47,7 +47,7 @@ def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
     from ..machine.capacity import read_jobs
     from ..settings import Settings
 
-    Settings.load(parameters)  # An error must reach the user, not only the agent.
+    Settings.load(parameters)  # Show errors to the user now. Later ones reach only the agent.
     read_jobs(jobs or 1, threads=1)
     with closing(Agent(parameters, budget=budget, jobs=jobs)) as agent:
         server = server_of(agent)
@@ -110,8 +110,8 @@ class Agent:
         self._pool = ThreadPoolExecutor(1, "agent")
         self._sweep: Sweep | None = None
         self._result: Future[SweepResult] | None = None
-        #: Number of trials that all studies together have after the running sweep and all enqueued
-        #: trials.
+        #: Number of trials that all studies together will have when the running sweep and all
+        #: enqueued trials have ended.
         self._allowed = 0
 
     def sweep(self, notebook: str, study: str, trials: int | None = None) -> dict[str, Any]:
@@ -224,7 +224,8 @@ class Agent:
         """
         newer, older = self._study(new).confirmation(), self._study(old).confirmation()
         found = None
-        # Means of repeats were part of the search, which has chosen its winner by them.
+        # Do not compare means of `repeat`: the search has chosen its winner by them, so the
+        # winner's mean is too good by luck.
         if newer and older and newer.repeats is None and older.repeats is None:
             found = newer.gain_over(older)
         if found is None:
@@ -275,7 +276,7 @@ class Agent:
         return {"study": settings.name, "started": True, "trials_left": self._budget - allowed}
 
     def _spend(self, trials: int) -> int:
-        """Return the number of trials that all studies have if some trials are added.
+        """Return the number of trials that all studies together have after some are added.
 
         Args:
             trials: Number of trials to add.
@@ -321,9 +322,9 @@ class Agent:
 def _to_keep(study: Study) -> int:
     """Return how many trials of a study count towards its number of trials in the next sweep.
 
-    Return 0 if all of its trials have failed, because with a corrected notebook the study begins
-    anew. With the same notebook it would only run the rest, so the budget must allow more trials
-    than it will run.
+    Return 0 if all of its trials have failed, because the study begins anew if the notebook was
+    corrected. If it was not, the study is resumed, and the budget then has to allow more trials
+    than will run.
     """
     has_failed = all(record.state is TrialState.FAILED for record in study.records())
     return 0 if has_failed else study.claimed()[0]

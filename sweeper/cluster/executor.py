@@ -59,14 +59,14 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two polls of the scheduler, and of a worker's files.
 _LOOK_S = 1.0
-#: Wait this many seconds for further workers if one can run trials, and before users are told that
-#: there is none (chosen, not measured).
+#: If a worker can run trials, wait this many seconds for others before the sweep begins. If none
+#: can, users are told after this time (chosen, not measured).
 _SETTLE_S = 10.0
-#: The full number of workers is requested again after this many seconds, because jobs may have
-#: ended. Dask notices the end of a job only after 15 s.
+#: The full number of workers is requested again after this many seconds, because the batch jobs of
+#: some workers may have ended. Dask notices the end of such a job only after 15 s.
 _SCALE_AGAIN_S = 30.0
-#: Wait this many seconds for an answer that is ready, or for a worker to end its processes (chosen,
-#: not measured).
+#: Wait this many seconds for a worker to transfer an answer, or to end its processes (chosen, not
+#: measured).
 _ANSWER_S = 30.0
 #: A trial that was stopped for one of these reasons has met a fault of its worker, which every
 #: trial there would meet.
@@ -84,7 +84,8 @@ class RefusedError(Exception):
 class DaskExecutor:
     """Runs trials on the workers of a Dask cluster. Made by `open`, ended by `run` or `close`.
 
-    On a cluster, trials are never frozen, because a frozen trial would keep its worker's thread.
+    On a cluster, trials are never frozen (paused so that others can run), because a frozen trial
+    would still use a thread of its worker.
 
     Args:
         workload: Workload of the trials.
@@ -175,7 +176,7 @@ class DaskExecutor:
 
     @property
     def jobs(self) -> int:
-        """Number of trials that run at once. The number grows when workers come late.
+        """Number of trials that run at once. It grows when further workers connect.
 
         If the study's order is fixed, this is the number that the user asked for, because the order
         depends on it.
@@ -208,7 +209,7 @@ class DaskExecutor:
         """Keep the slots of all workers busy until there are no more trials.
 
         Raises:
-            BrokenError: The scheduler was lost, or no worker has been available for too long.
+            BrokenError: Dask's scheduler was lost, or no worker has been available for too long.
         """
         self._patience.limit_s, self._patience.check = source.patience_s, source.check_held
         self._files = travelling_files(self._workload)
@@ -272,7 +273,7 @@ class DaskExecutor:
             try:
                 self._look()
                 is_away = False
-            except LostError as error:  # Dask connects again, or gives up.
+            except LostError as error:  # Dask reconnects. If it cannot, a later poll raises.
                 _log.info("%s: %s", self._cluster.place, error)
                 is_away = True
             if is_done():
@@ -285,7 +286,7 @@ class DaskExecutor:
                 are_all_refused = bool(refusals) and len(refusals) == len(self._members)
             limit_s = self._settings.wait
             if self._settings.class_ is None and are_all_refused:
-                limit_s = 0.0  # No other workers will come.
+                limit_s = 0.0  # The sweep cannot start other workers, so do not wait for any.
             elif self._source is not None and self._source.is_closed():
                 limit_s = min(limit_s, _ANSWER_S)
             if now_s - used_s >= limit_s:
@@ -462,7 +463,11 @@ class Member:
     _sent_inputs: set[Path] = field(default_factory=set)
 
     def lose(self) -> None:
-        """Give up the worker and its trials. The worker then ends everything by itself."""
+        """Give up the worker and its trials.
+
+        This drops the Dask future that keeps the sweep's session on the worker. The worker then
+        ends the trials by itself.
+        """
         self.is_lost, self._session = True, None
 
     def refuse(self, why: str) -> None:
@@ -507,11 +512,11 @@ class Member:
         self._environment = _ENVIRONMENT.validate_python(opened["environment"])
 
     def end(self) -> threading.Event:
-        """Ask the worker to end everything. Return an event that is set when it has answered."""
+        """Ask the worker to end all trials. Return an event that is set when it has answered."""
         ended = threading.Event()
         try:
             self._submit("end", {}).add_done_callback(lambda _: ended.set())
-        except LostError:  # The worker ends by itself, as if the sweep had died.
+        except LostError:  # The worker ends its trials by itself, as if the sweep had died.
             ended.set()
         return ended
 
@@ -543,8 +548,8 @@ class Member:
         except RefusedError as error:
             if trial.is_sent:
                 return failed(Reason.INTERNAL, f"on {self.host}: {error}")
-            self.refuse(str(error))  # Its disk is full, for example.
-        except OSError as error:  # The sweep's machine has a fault.
+            self.refuse(str(error))  # For example, the worker's disk is full.
+        except OSError as error:  # For example, the disk of the sweep's machine is full.
             message = path_problem(error, spec)
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
         except StudyError as error:  # Another sweep has taken over the study.
@@ -597,7 +602,7 @@ class Member:
         wake: threading.Event | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
-        """Call a method of `TrialsOnWorker` and return its answer, with its bytes under `data`.
+        """Call a method of `TrialsOnWorker` and return its answer. Its bytes are under `data`.
 
         Args:
             act: Name of the method.
@@ -612,7 +617,9 @@ class Member:
         wake = wake or threading.Event()
         future = self._submit(act, arguments)
         if act == "begin":
-            self._session = future  # Dask keeps the task on the worker while this future exists.
+            # While this future exists, Dask keeps its task on the worker, and the worker serves the
+            # sweep.
+            self._session = future
         future.add_done_callback(lambda _: wake.set())
         while not future.done():
             if self.is_lost:
@@ -707,10 +714,12 @@ class Member:
         """Fetch the files of a trial that are new on the worker, and pass a stop on to the trial.
 
         A file that the notebook writes itself may be half written while the trial runs. It is
-        fetched when two polls in a row have found the same stamp, or after the trial has ended.
-        A file that is gone on the worker is removed when none of its kind is lacking here. So a
-        checkpoint remains here until a newer one has arrived. A file that changes before each poll
-        never arrives. So next to checkpoints of `save_checkpoint`, only these count.
+        fetched when two polls in a row have found the same size and time of its last change, or
+        after the trial has ended.
+        A file that is gone on the worker is removed here, too, but not before all newer files of
+        its kind have arrived. So an old checkpoint remains here until a newer one is here. A file
+        that changes before each poll never arrives. So if there are checkpoints that
+        `save_checkpoint` has written, the removal waits only for these.
 
         Args:
             trial: The trial.
@@ -730,8 +739,8 @@ class Member:
         trial.running.points.note_cells(*map(int, answer["cells"]))
         files = answer["files"].items()
         found = {name: (int(size), int(time_ns)) for name, (size, time_ns) in files}
-        # The notebook shows how far the trial is. At the end it states the trial's outcome, so it
-        # then arrives after the files that the outcome needs (see `_fetch`).
+        # Fetch the notebook first while the trial runs, because it shows how far the trial is.
+        # Fetch it last after the end: it states the outcome, so no other file may be missing then.
         for name in sorted(found, key=lambda name: name == NOTEBOOK, reverse=not is_over):
             stamp = found[name]
             is_whole = is_over or is_whole_at_once(name) or trial.seen.get(name) == stamp
@@ -753,7 +762,8 @@ class Member:
     def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp, *, is_over: bool) -> None:
         """Fetch one file under a temporary name and rename it, unless it changes meanwhile.
 
-        A notebook that already states the end is fetched again when the trial is over.
+        While the trial runs, a notebook that already states the trial's end is dropped. It is
+        fetched again at the end, after the other files.
         """
         place = path_of(trial.spec, name)
         part = beside(place)

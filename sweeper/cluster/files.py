@@ -56,7 +56,11 @@ def path_of(spec: TrialSpec, name: str) -> Path:
 
 
 def files_of(spec: TrialSpec) -> dict[str, Stamp]:
-    """Return the files of a trial on this machine: its notebook, checkpoints and artifacts."""
+    """Return the files of a trial on this machine: its notebook, checkpoints and artifacts.
+
+    Returns:
+        The size and the time of the last change of each file that exists, by the file's name.
+    """
     names = [NOTEBOOK]
     for kind, folder in _folders(spec).items():
         names += [f"{kind}/{path.relative_to(folder)}" for path in files_below(folder)]
@@ -73,7 +77,10 @@ def kind_of(name: str) -> str:
 
 
 def is_whole_at_once(name: str) -> bool:
-    """Return whether a trial's file is complete whenever it exists, because it was renamed."""
+    """Return whether a trial's file is complete as soon as it exists.
+
+    Notebooks and checkpoints are written under other names and renamed when they are complete.
+    """
     kind, _, rest = name.partition("/")
     return name == NOTEBOOK or (kind == "checkpoints" and is_checkpoint(rest))
 
@@ -108,8 +115,9 @@ class Mirror:
             workload: Workload with the paths of the sweep's machine.
             host: Name of the worker's machine.
         """
-        # A guard kills processes by a mark that contains the study's folder. The worker may run on
-        # the sweep's machine, so its copy of the study must have another folder than the sweep's.
+        # When a sweep dies, its guard process kills all processes whose mark in the environment
+        # contains the study's folder. The worker may run on the sweep's machine. So its copy of the
+        # study must have another folder, or the guard would kill the worker's processes.
         paths = workload.paths.copied_below(self.root)
         url = workload.tracking or ""
         return replace(
@@ -118,7 +126,7 @@ class Mirror:
             paths=paths,
             code_folder=self._code_folder(workload),
             host=host,
-            # A worker cannot reach a store in a file.
+            # A worker cannot reach an MLflow store in a file of the sweep's machine.
             tracking=url if url.startswith("http") else None,
         )
 
@@ -143,12 +151,12 @@ class Mirror:
         return None if workload.snapshot is None else self.copy(Path(workload.snapshot.folder))
 
     def lay_out(self, workload: Workload, *, linked: Sequence[Path], made: Sequence[Path]) -> None:
-        """Add modules, folders and links to the files that were sent.
+        """Add modules, folders and links to the worker's copies of the files that were sent.
 
         Args:
             workload: Workload with the paths of the worker's copies.
-            linked: Large files and linked folders of the sweep's machine that are not sent. If this
-                machine has its own at the same paths, the trials use these.
+            linked: Large files and linked folders of the sweep's machine, which are not sent. If
+                this machine has files or folders at the same paths, the trials use these.
             made: Folders of the sweep's machine, which may be empty.
         """
         for file, source in workload.frozen.items():
@@ -237,9 +245,10 @@ def kernel_python(kernel_name: str) -> dict[str, Any] | None:
 
 
 def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> str | None:
-    """Return how a worker's Python differs from that of the sweep's machine. None if it does not.
+    """Return in words how a worker's Python and packages differ from those of the sweep's machine.
 
-    A worker whose Python differs must not run trials.
+    Return None if they do not differ. A worker where they differ must not run trials, because the
+    results could differ, too.
 
     Args:
         here: Python of the kernel on the sweep's machine. None if the kernel is not for Python.

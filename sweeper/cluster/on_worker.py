@@ -118,7 +118,7 @@ class TrialsOnWorker(WorkerPlugin):
         await asyncio.to_thread(self.end)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """End everything when Dask forgets the session, even while the session still begins."""
+        """End everything when Dask has freed the task `session`, even while `begin` still runs."""
         if key == self._session and finish == "forgotten":
             self._removal = asyncio.ensure_future(self._dask_worker.plugin_remove(self.name))
 
@@ -131,7 +131,7 @@ class TrialsOnWorker(WorkerPlugin):
         return None
 
     def check_held(self) -> None:
-        """Do nothing: only the sweep's machine writes the study."""
+        """Do nothing. Only the sweep's machine writes the study, and checks that it still may."""
 
     # --- calls of the sweep -----------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class TrialsOnWorker(WorkerPlugin):
         with open(place, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(data)
-        os.utime(place, ns=(changed_ns, changed_ns))  # The sweep compares this stamp.
+        os.utime(place, ns=(changed_ns, changed_ns))  # Else the sweep would fetch it as changed.
 
     def open(self, *, linked: Sequence[str], made: Sequence[str]) -> dict[str, Any]:
         """Prepare this worker for trials. The longest part is to fetch their data.
@@ -200,7 +200,7 @@ class TrialsOnWorker(WorkerPlugin):
         return {"environment": json.loads(record)}
 
     def run(self, *, task: str, spec: bytes, trials_left: int) -> dict[str, Any]:
-        """Run a trial until it completes.
+        """Run a trial until it ends.
 
         Args:
             task: Name of the trial in all calls.
@@ -208,7 +208,8 @@ class TrialsOnWorker(WorkerPlugin):
             trials_left: Number of trials of the sweep that have not begun.
 
         Returns:
-            The `outcome`, and the `findings` so far.
+            The `outcome`, and the `findings`: remarks for users about how this worker has run
+            trials so far.
         """
         secede()  # type: ignore[no-untyped-call]
         there = self._mirror.spec(pickle.loads(spec))
@@ -240,8 +241,8 @@ class TrialsOnWorker(WorkerPlugin):
             stop: Reason for stopping the trial, and the message for people. None if it continues.
 
         Returns:
-            The `files` with their stamps, and `cells`: the number of the cell that runs, and the
-            number of all cells. Empty if the trial does not run yet.
+            The `files`, as `files_of` returns them, and `cells`: the number of the cell that runs,
+            and the number of all cells. Empty if the trial does not run yet.
         """
         if task not in self._trials:
             return {}
@@ -257,7 +258,10 @@ class TrialsOnWorker(WorkerPlugin):
             task: Name of the trial.
             name: Name of the file.
             offset: Number of bytes to skip.
-            stamp: Stamp of the file when the sweep began to read it.
+            stamp: Size and time of the last change of the file when the sweep began to read it.
+
+        Returns:
+            The bytes under `data`. Empty if the file has changed or is gone.
         """
         spec, _ = self._trials[task]
         with suppress(FileNotFoundError), open(path_of(spec, name), "rb") as file:
@@ -275,7 +279,7 @@ class TrialsOnWorker(WorkerPlugin):
             shutil.rmtree(spec.artifact_dir, ignore_errors=True)
 
     def end(self) -> None:
-        """Stop all trials, end all processes and remove the folder."""
+        """Stop the sweep's trials, end their processes, and remove the sweep's folder here."""
         self.is_over = True
         for _, running in list(self._trials.values()):
             running.control.stop(StopReason.INTERRUPTED)

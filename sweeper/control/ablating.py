@@ -37,9 +37,10 @@ def ablation(
 
     Args:
         existing: Study whose best trial is ablated.
-        seeds: Number of fresh seeds. None for the seeds that `confirm` has used, or its default
-            number.
-        cluster: Address of a Dask scheduler, or `local:N`. None for where the study was swept.
+        seeds: Number of fresh seeds. None for the seeds that `confirm` has used. If it has not run:
+            None for as many seeds as it would use.
+        cluster: Address of a Dask scheduler, or `local:N`. None to run trials where the study was
+            swept.
         **options: Further arguments of `Sweep.from_settings`.
 
     Raises:
@@ -71,7 +72,7 @@ def ablation(
         kernel=facts.kernel,
         **options,
     )
-    sweep.plan.close()  # This plan has an executor for the search, which is not resumed.
+    sweep.plan.close()  # Its executor would run the search. The ablation gets an executor later.
     search = with_inputs(sweep.plan)
     if not search.allow_changes:
         sources = search.notebook.display_name
@@ -132,8 +133,8 @@ def _ablated(
     for name in own:
         if name in best and own[name] != best[name]:
             values = {**own, **best, name: own[name]}
-            # This value may open a branch with params that have no known value (KeyError). Then
-            # leave the change out.
+            # This value may open a branch (params that exist only with it) without known values for
+            # its params, which is a KeyError. Then leave this value out.
             with suppress(KeyError):
                 # `sample` calls the function at once, while `values` is still the same.
                 params = SearchSpace(dimensions).sample(lambda name, _: values[name])  # noqa: B023

@@ -76,8 +76,8 @@ _COPIES_OF_NOTEBOOK = 4
 _BYTES_PER_TRIAL = 100_000
 #: Trials may use this share of the free memory. The rest is left to other programs.
 _MEMORY_SHARE = 0.9
-#: Other params have an effect on a score only if they change it by more than this multiple of the
-#: difference between two runs with equal params (chosen, not measured).
+#: Params count as having an effect on a score only if other values change it by more than this
+#: multiple of the difference between two runs with equal params (chosen, not measured).
 _MORE_THAN_LUCK = 10
 #: Seconds between two measurements of the memory of a run.
 _POLL_INTERVAL_S = 0.1
@@ -89,7 +89,8 @@ class Finding:
 
     Attributes:
         name: Name of the check, for scripts.
-        holds: Whether the check passed. None if it could not be made, or does not apply.
+        holds: Whether the check passed. None if it could not be made, does not apply, or if its
+            result is in doubt.
         text: What was found, with figures.
         remedy: What the user can do about the finding. Empty if nothing has to be done.
         forecast: Figures for the whole sweep, or None. Only the last finding has them, and only if
@@ -168,7 +169,7 @@ def _without_kernel(plan: SweepPlan, *, dry_run: bool) -> Iterator[Finding]:
         holds = False if whole.leaves_out_own else None
         yield Finding(name="space", holds=holds, text=str(whole), remedy=whole.remedy)
     if plan.notebook.language == "python":
-        if dry_run:  # Else runs of the notebook decide whether it gives the score.
+        if dry_run:  # Without --dry-run, the runs themselves show whether there is a score.
             yield from unknown_scores(plan.notebook, plan.settings)
         yield _seed(plan.notebook, plan.settings)
     free = _free_bytes(plan.paths.root)
@@ -183,7 +184,8 @@ def _without_kernel(plan: SweepPlan, *, dry_run: bool) -> Iterator[Finding]:
 def unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[Finding]:
     """Yield a finding for each objective that no code of the notebook or its modules names.
 
-    The finding is unclear if the code imports a library that may log the score by itself.
+    The finding neither passes nor fails (`holds` is None) if the code imports a library that may
+    log the score by itself.
     """
     code = "\n".join([*notebook.code, *(module.source for module in notebook.modules.values())])
     logs = settings.reports == "auto" and _LOGGING_LIBRARIES.search(code) is not None
@@ -297,7 +299,7 @@ class Measured:
 def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> list[Measured]:
     """Run the notebook with the largest params twice, then with the typical ones.
 
-    The first runs use the values of `smoke`; the last one does not.
+    All runs but the last use the values of `smoke`, with which a run is short.
 
     Returns:
         The runs in their order. A run that failed is the last one.

@@ -12,12 +12,12 @@ from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, RangeDimension, as_scalar
 from ..trials import Params, is_number
 
-#: The other value lies between the value and a bound, at this share of their distance above the
-#: lower of the two (chosen, not measured). It is the golden section, because few functions are
-#: symmetric about it.
+#: The second value of a numeric param lies between its first value and a bound of its range, at
+#: this share of their distance above the lower of the two (chosen, not measured). It is the golden
+#: section: few scores are symmetric about it, so the two values seldom have equal scores.
 _SECTION = 0.382
-#: If a value is below this share of its range, the other value is greater. Otherwise the other
-#: value is smaller, because large learning rates diverge (chosen, not measured).
+#: If the first value is below this share of its range, the second one is greater. Otherwise the
+#: second one is smaller, because large learning rates diverge (chosen, not measured).
 _NEAR_LOW = 0.1
 
 
@@ -40,8 +40,9 @@ class Contrast:
 def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
     """Choose the params with which `check` runs a notebook.
 
-    If the typical value of a size is already its greatest value, another value is taken as typical.
-    The fold of a `repeat` is the same in both sets, because no sampler chooses it.
+    If the typical value of a param equals its value in `largest`, another value is used as typical,
+    so that the sets differ. The fold of a `repeat` is the same in both sets, because no sampler
+    chooses it.
     """
     space, smoke = settings.search_space, settings.smoke
     stated = settings.start_params[0] if settings.start_params else {}
@@ -66,9 +67,11 @@ def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
 
 
 def _greatest(name: str, usual: Any, space: Mapping[str, AnyDimension]) -> Any:
-    """Return the greatest value of a size; for other params, a value other than the usual one.
+    """Return the value of a param that needs most memory, as far as that can be known.
 
-    For a choice that opens branches, return the choice whose branch has most sizes.
+    It is the greatest value of a param that may be a size (see `_is_size`). For a choice that opens
+    branches, it is the choice whose branch has most sizes. For any other param, it is a value
+    other than the usual one.
 
     Args:
         name: Name of the param.
@@ -133,9 +136,9 @@ def _least(dimension: AnyDimension) -> Any:
 
 
 def _is_size(dimension: AnyDimension) -> bool:
-    """Return whether the values may be sizes.
+    """Return whether the values may be sizes, such as widths, on which the memory of a run depends.
 
-    Numbers with fractions are no sizes: they are learning rates, dropouts and the like.
+    A range of numbers with fractions has no sizes: it is for learning rates, dropouts and the like.
     """
     if isinstance(dimension, ChoiceDimension):
         return all(map(is_number, dimension.choices))

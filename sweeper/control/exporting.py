@@ -121,7 +121,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
         is_running = process is not None and at_work is existing
         importances = study.importances(existing.settings.search_space)
         if not is_running and study.known_importances() is None:
-            # `status` shows the stored importances, too.
+            # Store them, because `status` shows stored importances and computes none.
             existing.opened().note_importances(importances, study.noise())
         write_page_of(
             existing,
@@ -175,7 +175,8 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
         )
     snapshot = read_snapshot(existing.paths, metadata.snapshot)
     folder = existing.paths.code / run_id
-    # The snapshot of a script has its cells as a notebook, which no `.py` file can be.
+    # The snapshot of a script is a notebook with the same cells, so its file needs the suffix
+    # `.ipynb`.
     notebook_path = str(Path(snapshot.notebook_path).with_suffix(".ipynb"))
     contents = {notebook_path: snapshot.notebook.encode() + b"\n"}
     for path, source in snapshot.frozen_in(snapshot.folder).items():

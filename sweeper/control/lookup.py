@@ -34,8 +34,8 @@ STORAGE_NAME = "study.db"
 #: The folder of a study is found up to this many folders below a given folder (chosen, not
 #: measured): `results/exp1/STUDY` is three below a project.
 _LEVELS = 3
-#: Names of files that only a Python environment has, and names of folders without studies. They may
-#: have many thousand files.
+#: Names of files that only a Python environment has, and names of folders without studies. Both
+#: kinds of folders are not searched, because they may have many thousand files.
 _ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 _NO_STUDIES = {"mlflow-artifacts", "node_modules", "__pycache__"}
 
@@ -51,10 +51,7 @@ class ExistingStudy(LocatedStudy):
     tracking: Address
 
     def swept_by(self) -> str | None:
-        """Return the process that sweeps the study now, on any machine, or None if none does.
-
-        Returns:
-            The process in words for people.
+        """Return in words which process sweeps the study now, on any machine. None if none does.
 
         Raises:
             StorageAwayError: The storage is a server that does not answer.
@@ -65,16 +62,21 @@ class ExistingStudy(LocatedStudy):
         return None if holder is None else holder.process
 
     def at_work(self) -> tuple[ExistingStudy, str | None]:
-        """Return the study that is swept now, and the process that sweeps it, as `swept_by` does.
+        """Return which study the sweep of this study works on now, and the process of the sweep.
 
-        After the search, the sweep of NAME runs the best trials again in the study NAME-confirm.
-        This study is returned if it is swept itself, and if no study is.
+        That is this study during the search. After the search, the sweep may run the best trials
+        again in the study NAME-confirm, and works on that one.
+
+        Returns:
+            One of the two studies, and the process in words, as `swept_by` returns it. This study
+            and None if neither is swept.
         """
         if (process := self.swept_by()) is not None:
             return self, process
         # If NAME-confirm is too long for a name, no such study exists.
         with suppress(OutputError):
-            # The sweep locks the folder before it makes the study.
+            # Check the folder's lock even if NAME-confirm does not exist yet: the sweep locks the
+            # folder before it makes the study.
             after = replace(self, paths=self.paths.following("confirm"))
             if (made := self.following("confirm")) is not None:
                 after = replace(after, study=made.study, storage_url=made.storage_url)
@@ -219,10 +221,10 @@ def _follow_moves(outputs: Path) -> None:
 
 
 def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
-    """Yield the folders of studies, with or without their storages: a folder, and those below it.
+    """Yield the folders of studies among a folder and the folders below it.
 
-    Folders that the user may not enter are left out. So are those with too many files: environments
-    and the like.
+    A study whose storage is lost is included. Folders that the user may not enter are left out. So
+    are folders with too many files, such as Python environments.
 
     Args:
         above: The first folder.
@@ -232,7 +234,7 @@ def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
     is_study = os.path.lexists(facts_beside(storage))
     if is_study or os.path.lexists(storage):
         yield above
-    # Folders are listed only if those in them are looked at: some have a million files.
+    # List a folder only if its subfolders are to be searched, because some have a million files.
     if is_study or not levels or any(os.path.lexists(above / name) for name in _ENVIRONMENTS):
         return
     try:
@@ -255,7 +257,8 @@ def _in_folders(
 ) -> list[ExistingStudy | StudyError]:
     """Return the studies in folders, or why they cannot be read.
 
-    A file that is not a storage, and that no sweep has written, is passed over.
+    A file `study.db` that is not a study's storage is ignored, unless a file of facts next to it
+    shows that it was one.
     """
     for outputs in {folder.absolute().parent for folder in folders}:
         _follow_moves(outputs)
@@ -279,13 +282,13 @@ def _located(
 ) -> Iterator[ExistingStudy | StudyError]:
     """Yield the studies of a storage with their paths and MLflow stores, or why this is impossible.
 
-    A study without a template is left out. It was left by a sweep that was killed before its first
-    trial.
+    A study that has not stored the template of its outputs is left out: its sweep was killed before
+    the first trial.
     """
     for study in studies:
         try:
             facts = study.facts
-        except StudyError as error:  # The study is of another version.
+        except StudyError as error:  # Another version of this package has stored the study.
             yield error
             continue
         if facts.template:
@@ -307,13 +310,13 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
         clear_up(existing.paths.folder)
         if study.left_by_a_crash():
             opened = existing.opened()
-            # Store this fact before the runs are corrected, because this process may be killed
-            # before they are.
+            # Store that MLflow must be corrected before doing it: if this process is killed in
+            # between, the next command corrects MLflow.
             opened.note_facts(tracking_is_behind=True)
             _correct_trials(opened)
         file = existing.tracking.file
-        # A store in a file that this machine lacks would be made, and has no runs to correct. On a
-        # server, the runs of a sweep that lives on another machine must not be ended.
+        # Do not open a store in a file that does not exist here: MLflow would make an empty one. Do
+        # not correct runs on a server if the study's sweep may be alive on another machine.
         has_runs = not may_be_elsewhere(existing.paths) if file is None else os.path.exists(file)
         if study.facts.tracking_is_behind and has_runs:
             try:

@@ -17,8 +17,9 @@ from ..page import write_notes
 from ..study_folder.notes import Notes
 from ..trials import StudyPaths
 
-#: A request has at most this many bytes (chosen, not measured): the notes on dozens of trials. The
-#: rest of a longer request is read up to the second number, so that the client sees the answer.
+#: A request with more bytes than the first number is refused (chosen, not measured: the notes on
+#: dozens of trials are shorter). It is still read, up to the second number of bytes, because a
+#: client that cannot send all of its request would not read the answer.
 _MOST_BYTES, _MOST_READ_BYTES = 100_000, 10_000_000
 
 
@@ -79,7 +80,7 @@ def _changes_in(environ: Mapping[str, Any], host: str) -> dict[str, Any]:
     if environ["REQUEST_METHOD"] != "POST":
         raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "notes are read by GET, changed by POST")
     if environ.get("HTTP_ORIGIN") != f"http://{host}":
-        raise RefusedError(HTTPStatus.FORBIDDEN, f"the request is not of a page of http://{host}/")
+        raise RefusedError(HTTPStatus.FORBIDDEN, f"the request is from no page of http://{host}/")
     if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
         raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is not application/json")
     length = environ.get("CONTENT_LENGTH") or ""

@@ -101,7 +101,8 @@ def _rebuilt(file: Path) -> Rebuilt | None:
     folder, storage = display_path(paths.folder), paths.storage
     with while_unswept(paths) as is_unswept:
         is_sound = why_lost(storage) is None and damage_of(storage) is None
-        # The sweep of a sound database stores the ends of its trials itself.
+        # A sound database that lacks the ends of trials is rebuilt only if no sweep runs: a sweep
+        # stores these ends itself.
         if is_sound and (not is_unswept or _has_all_ends(name, facts, paths)):
             return None
         if not os.access(paths.folder, os.W_OK):

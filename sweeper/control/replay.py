@@ -250,7 +250,7 @@ def targets_of(
         if len(missing) < len(records):
             records = [record for record in records if record.run_id not in missing]
             if missing:
-                _log.warning("left out, because the notebook is missing: %s", ", ".join(missing))
+                _log.warning("trials without notebooks are left out: %s", ", ".join(missing))
     if sample is not None:
         n = min(sample, len(records))
         records = [records[index * len(records) // n] for index in range(n)]
@@ -387,8 +387,8 @@ def _data(settings: Settings, cwd: Path, metadata: TrialMetadata) -> Dataset | N
 def _settings_of(last: Settings, snapshot: CodeSnapshot, *, here: bool) -> Settings:
     """Return the settings for trials that ran the code of a snapshot.
 
-    What decides results is as in the sweep of these trials. All else is as in the last sweep, which
-    knows best what the machine has.
+    Settings on which results depend are those of the trials' own sweep. All others are those of the
+    last sweep, because they fit the present machine best.
 
     Args:
         last: Settings of the study's last sweep.
@@ -425,7 +425,7 @@ def _kernel_for(existing: ExistingStudy, cwd: Path, *, here: bool) -> str:
 
 
 def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) -> TrialSpec:
-    """Return the spec of a replay: a first attempt. Its notebook is written next to the trial's."""
+    """Return the spec of a replay, whose notebook is written next to that of the trial."""
     settings, paths = workload.settings, workload.paths
     record = target.record
     fixed = dict(target.metadata.fixed)

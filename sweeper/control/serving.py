@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 #: The server tries this port first.
 _PORT = 8800
-#: First part of the paths below the key: for MLflow's UI and for studies. Without it, a study named
-#: `mlflow` would hide the UI.
+#: First part of a path after the random key: one for MLflow's UI, one for the pages of studies.
+#: Without the second one, a study named `mlflow` would hide the UI.
 _MLFLOW, _STUDIES = "mlflow", "study"
 #: Path of the notes about trials, below the path of a study.
 _NOTES = "/notes"
@@ -90,7 +90,10 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         self.mlflow = view_url(existing.tracking, experiment_id, ui=base + _MLFLOW)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in its own thread. Close the oldest one if too many are waiting."""
+        """Answer a connection in its own thread.
+
+        If too many connections are open without a request, close the oldest one.
+        """
         with self._lock:
             self._waiting[request] = None
             if len(self._waiting) > _MOST_WAITING:
@@ -133,7 +136,7 @@ def _served(paths: StudyPaths) -> dict[str, StudyPaths]:
     The page of a study links to that of the study that confirms it, in a folder next to it.
     """
     served = {paths.folder.name: paths}
-    with suppress(OutputError):  # a name to which nothing can be added
+    with suppress(OutputError):  # Its name would be too long, so it does not exist.
         confirming = paths.following("confirm")
         served[confirming.folder.name] = confirming
     return served

@@ -139,7 +139,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     steps = [step for step, _ in newest.values()]
     last = {name: value for name, (_, value) in newest.items()}
     now = datetime.datetime.now(datetime.UTC)
-    # The wait for memory or a GPU does not count as the trial's time.
+    # While the trial waits for memory or a GPU, its time has not begun.
     began = now if metadata.waits_for else metadata.started_at or now
     until = metadata.frozen_at or now
     pid, is_on_this_machine = metadata.pid, is_here and not metadata.host

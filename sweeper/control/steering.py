@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 _POLL_INTERVAL_S = 0.2
-#: A trial may take this many seconds longer than `limits.grace` to stop: for two interrupts and the
-#: kill (chosen, not measured).
+#: Wait this many seconds longer than `limits.grace` for a trial to stop, because its kernel is
+#: interrupted twice before it is killed (chosen, not measured).
 _PATIENCE_S = 60.0
 
 
@@ -91,7 +91,7 @@ def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tup
         like: Run id of a trial whose params are used if `stated` does not give them.
 
     Returns:
-        The run id of the queued trial, and the params that are given.
+        The run id of the queued trial, and the params with which it is queued.
 
     Raises:
         StudyError: There is no trial `like`.
@@ -136,11 +136,11 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
             raise StudyError(
                 f"a retry of trial {record.run_id} waits or runs already; wait for its end"
             )
-    # Two tries of one trial would use the same checkpoints.
+    # Retry each trial only once, because two retries would use the same checkpoints.
     chosen = [*{record.first_number: record for record in chosen}.values()]
     if not run_ids:
         failed = (record for record in study.records() if record.state is TrialState.FAILED)
-        # If a trial failed several times, only its last try is retried.
+        # If a trial and its retries have failed, only the last of them is retried.
         last = {r.first_number: r for r in failed}
         done = study.tried_again()
         chosen = [record for first, record in sorted(last.items()) if first not in done]
@@ -150,7 +150,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
 def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any]:
     """Return the params of `before`, overridden by those of `stated`.
 
-    Params of `before` are left out if their branch is closed now.
+    A param of `before` is left out if the new values close the branch in which it exists.
 
     Raises:
         SettingsError: A param is fixed in the study, or outside of its search space.

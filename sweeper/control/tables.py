@@ -96,7 +96,8 @@ class _Table:
 #: The row of a trial in the table of one param, as a number and a text. Rows are sorted by the
 #: number. The text is the label of the row: the value, or the range of values.
 _Place = tuple[float, str]
-#: The fold of a run as text, empty without folds, and its seed.
+#: The fold of a run as text (empty without folds) and its seed. Runs of two groups are compared in
+#: pairs if these are equal.
 _Pair = tuple[str, int]
 
 
@@ -133,7 +134,7 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
         )
     by_fold = settings.repeat is not None and settings.repeat.by_fold
     tried = {name for record in records for name in record.params} - ({FOLD} if by_fold else set())
-    # A param that has left the space since is still one of the trials.
+    # Trials may have params that were removed from the search space since. List these last.
     params = [
         *(name for name in settings.space if name in tried),
         *sorted(tried - {*settings.space}),
@@ -141,7 +142,7 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
     for name in by:
         if name not in params:
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
-    has_ranges = is_each or bool(by)  # Each confirmed trial has a row of its own.
+    has_ranges = is_each or bool(by)  # Else each confirmed trial has a row, so group no values.
     space = SearchSpace(settings.space)
     places = {name: _places(name, records, space, has_ranges=has_ranges) for name in params}
     chosen = by or [name for name in params if len({*places[name]}) > 1] or params
@@ -312,7 +313,7 @@ def _latex(table: _Table) -> str:
     heads, *rows = _cells(table, _LATEX, cell)
     text = pd.DataFrame(rows, columns=heads).to_latex(
         index=False,
-        escape=False,  # pandas would escape the signs of mathematics, too.
+        escape=False,  # pandas would also escape the `$` of formulas.
         caption=table.caption.translate(_LATEX),
         column_format="l" * len(table.heads) + "r" * (1 + len(table.scores)),
     )

@@ -29,8 +29,8 @@ from .planning.plan import SweepPlan, remote_copy
 
 _log = logging.getLogger(__name__)
 
-#: Wait at most this many seconds for MLflow's note about the search (chosen, not measured): MLflow
-#: needs two to open a store.
+#: Wait at most this many seconds until MLflow has stored the answer of the search in its note
+#: (chosen, not measured). MLflow needs two seconds only to open a store.
 _NOTE_S = 20.0
 
 
@@ -45,11 +45,12 @@ def confirming_plan(
     Args:
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
         found: Result of the search.
-        is_stopped: Returns whether the sweep was stopped. Then it waits for no workers.
+        is_stopped: Returns whether the sweep was stopped. If so, the call does not wait for a
+            cluster's workers.
 
     Raises:
         SettingsError: None of the trials with a score can run again, nothing is left of the budget,
-            or no study can have the name of the study that confirms.
+            or NAME-confirm is too long for the name of a study.
         StoppedError: The sweep was stopped.
     """
     asked = search.settings.confirm
@@ -84,8 +85,8 @@ def trials_to_confirm(
 ) -> list[TrialRecord]:
     """Return the best trials of a search whose params the parameters file still allows.
 
-    If proposals are repeated, each trial is the first run of a proposal, and has the proposal's
-    mean as its score. For each better trial that is left out, a warning is logged.
+    If each proposal runs several times (`repeat`), one run of each proposal is returned, with the
+    mean of all its runs as its score. For each better trial that is left out, a warning is logged.
 
     Args:
         settings: Settings of the search.
@@ -100,9 +101,9 @@ def trials_to_confirm(
 
 
 def fresh_seeds(settings: Settings, count: int) -> list[int]:
-    """Return the first `count` seeds for runs after a search.
+    """Return seeds for runs after a search, which no trial of the search has used.
 
-    No trial of the search has used them.
+    The seeds depend only on `study.seed`. A larger count adds seeds at the end of the list.
     """
     return [derived_seed(settings.study.seed, "confirm", n) for n in range(1, count + 1)]
 
@@ -122,7 +123,8 @@ def following_plan(
         kind: `confirm` or `ablate`. The study's name ends in it.
         wanted: Params and seeds to run, in the form of `trials.plan_of`.
         of: Result of the search. The study may spend what the search has left of the budget.
-        is_stopped: Returns whether the sweep was stopped. Then it waits for no workers.
+        is_stopped: Returns whether the sweep was stopped. If so, the call does not wait for a
+            cluster's workers.
     """
     paths = search.paths.following(kind)
     n_trials = len(wanted["trials"]) * len(wanted["seeds"])
@@ -167,10 +169,13 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
 
 
 def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
-    """Return the result of a search with its answer after its confirmation, or without one.
+    """Answer a search again (who wins, what to do next) after its confirmation ended or failed.
 
-    The page of the search and its note in MLflow are written with that answer, too. An error is
-    logged.
+    The answer is also written to the comparison page of the search and to its note in MLflow. If
+    one of these cannot be written, a warning is logged.
+
+    Returns:
+        The result with the new answer. The given result if no answer can be made.
     """
     paths = search.paths
     try:
@@ -197,10 +202,10 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
 
 
 def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return one record for each proposal whose repeats are complete. Its score is their mean.
+    """Return one record for each proposal whose repeated runs are complete, with their mean score.
 
-    It is the record of the first run with a score: the first of all may have failed, and its retry
-    has the score.
+    The record is that of the first run with a score. The very first run may have failed, so that
+    only its retry has a score.
     """
     name = plan["objective"]
     return [
@@ -223,7 +228,7 @@ def _is_possible(record: TrialRecord, settings: Settings) -> bool:
 
 
 def following_settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:
-    """Return the settings of the following study, which proposes, prunes and confirms nothing.
+    """Return the settings of a study that follows a search: it proposes and prunes nothing.
 
     Args:
         settings: Settings of the search.
@@ -253,5 +258,6 @@ def following_settings(settings: Settings, name: str, *, spent: float, trials: i
             )
         changes["cost"] = settings.cost.model_copy(update={"budget": budget - spent})
     changed = settings.model_copy(update=changes)
-    Settings.from_mapping(changed.as_mapping)  # Refuse what no later command could read.
+    # Check that later commands can load these settings, which the study stores as a mapping.
+    Settings.from_mapping(changed.as_mapping)
     return changed

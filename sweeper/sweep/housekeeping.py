@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Writes the time spent to the study, and the comparison page to the disk.
+    """Stores how long a study was swept, and writes the comparison page to the disk.
 
     A thread does so every 5 s, and stops the sweep if the study's storage is lost. A page that
     cannot be written does not end a trial: the first such error is logged.
@@ -37,9 +37,10 @@ class Housekeeping:
     Args:
         plan: Plan of the sweep.
         study: The study, open.
-        scheduler: Scheduler of the sweep's trials. It is told if the storage is lost.
+        scheduler: Scheduler of the sweep's trials. It ends the sweep if the storage is lost.
         spending: Time that the study's sweeps have spent.
-        chores: Chores of the sweep, which users see while the page is written at its end.
+        chores: Work of the sweep that users see as a reason why they wait. The page at the end of
+            the sweep is added to it.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Housekeeping:
     def close(self) -> None:
         """End the thread, and write the time spent once more."""
         self._closing.set()
-        with self._chores.during(ChoreKind.PAGE):  # The thread may be writing the page.
+        with self._chores.during(ChoreKind.PAGE):  # The thread may still be writing the page.
             self._thread.join()
         self._write_spending()
 

@@ -79,7 +79,7 @@ class Notifier:
         body = text.encode()
         if "ntfy" not in self._notify.url:
             headers = {"Content-Type": "application/json"}
-            # Slack shows `text`, Discord `content`.
+            # Send the text twice, because Slack shows the field `text`, and Discord `content`.
             said = {"text": f"{title}\n{text}", "content": f"{title}\n{text}"}
             about = {"version": 1, "event": kind, "study": self._study}
             body = json.dumps({**about, **said, "best": None, "page": None, **more}).encode()

@@ -49,7 +49,7 @@ def opened(
         on_restore: Called before the study is restored from its remote copy.
         on_data: Called with each line of progress while data is verified or fetched.
         is_stopped: Returns whether the sweep was stopped. Then no more data is fetched, and the
-            sweep waits neither for the remote copy's lease nor for MLflow.
+            sweep waits neither for the lock of the remote copy nor for MLflow.
 
     Raises:
         SweepError: The outputs, the study or MLflow cannot be used.
@@ -62,7 +62,7 @@ def opened(
         is_restored = False
 
         def restores() -> None:
-            folder.is_needed = True  # If the download ends early, the next call uses its files.
+            folder.is_needed = True  # Keep the files of a broken download for the next call.
             on_restore()
 
         if plan.remote is not None:
@@ -93,7 +93,7 @@ def opened(
             n_trials = study.n_confirming(plan.confirming, has_changed=has_changed)
             plan = plan.with_trials(n_trials)
         elif study.facts.replaced_trials and not study.facts.made_of:
-            plan = with_inputs(plan)  # It begins anew, with the newest files and data.
+            plan = with_inputs(plan)  # The study begins anew, so use the newest files and data.
         folder.is_needed = is_restored
         check_resumed(plan, study, is_restored=is_restored)
         if not study.records():  # An earlier study in this folder may have left its notes.
@@ -106,7 +106,8 @@ def opened(
             data.bring(on_data, is_stopped)
         plan = keep_inputs(plan)
         tracker = stack.enter_context(_opened_tracker(plan, study, is_stopped))
-        # Nothing refuses the call any more, so the study changes only now.
+        # Change the study only now that no check can refuse the call any more: a call that is
+        # refused must leave the study as it was.
         if plan.confirming is not None:
             study.confirm(plan.confirming, has_changed=has_changed)
         study.queue_new(plan.settings)
@@ -122,15 +123,17 @@ def opened(
 
 
 def _begins_anew(plan: SweepPlan, study: Study) -> bool:
-    """Return whether a study begins anew. If so, remove the files of its failed trials.
+    """Return whether a new study replaces the stored one. If so, remove the files of its trials.
 
-    A study in which no trial has begun begins anew with the present objectives, `start` and so on.
+    A new study replaces a study in which no trial has begun, so that the present objectives,
+    `start` and so on apply. It also replaces a study whose trials have all failed, if the notebook
+    or the settings have changed since.
 
-    A trial of the new study must not resume from a checkpoint of these trials. If the sweep is
-    killed before the study itself is removed, the next call does the same.
+    The files are removed so that no new trial resumes from a checkpoint of an old one. If the sweep
+    is killed before the stored study is removed, the next call removes it.
 
-    An old copy of a study never begins anew, because the trials that it lacks may have completed.
-    The call is then refused.
+    A storage that is an old copy is never replaced, because trials that it lacks may have
+    completed. `refuse_older_copy` then refuses the call.
     """
     has_begun = study.facts.confirms is not None or not study.has_only_planned
     if has_begun and (plan.allow_changes or not is_worth_nothing(study, plan.fingerprint)):
@@ -166,7 +169,7 @@ def _note_places(plan: SweepPlan, study: Study) -> None:
 def _opened_tracker(
     plan: SweepPlan, study: Study, is_stopped: Callable[[], bool]
 ) -> Iterator[Tracker]:
-    """Open MLflow.
+    """Open MLflow, and yield the tracker, which sends trials to it.
 
     MLflow needs two seconds to open a store. Trials do not wait for the default store next to the
     outputs: it gets their points later. They wait for any other store, whose address may be wrong
@@ -176,8 +179,8 @@ def _opened_tracker(
     check_reachable(store)
     tracker = Tracker(store)
     try:
-        # Trials may begin before the sweep's own store is open. But a notebook that logs to MLflow
-        # must find its run, so the sweep then waits for the store.
+        # Trials may begin before the default store is open. But a notebook that itself logs to
+        # MLflow must find the run of its trial, so wait for the store before it begins.
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
             tracker.wait_until_open(is_stopped)
         tracker.set_others_aside([record.run_id for record in study.records()])
@@ -222,9 +225,9 @@ def store_of(plan: SweepPlan, study: Study) -> Store:
 
 
 def _keep_order(plan: SweepPlan, study: Study) -> None:
-    """Fix the order of trials.
+    """Make proposals independent of which trials end first, as `study.order: fixed` requires.
 
-    Log a warning if fewer than `-j` trials can run at once because of it.
+    Log a warning if, therefore, fewer than `-j` trials can run at once.
     """
     jobs = plan.executor.jobs
     most = study.keep_order(jobs)
@@ -240,8 +243,8 @@ def _keep_order(plan: SweepPlan, study: Study) -> None:
 def _description(plan: SweepPlan) -> str:
     """Return the text that MLflow shows above the runs: the objectives and the sweep's command.
 
-    A study that runs trials of another one has no command of its own. Settings without a file have
-    none either.
+    The command is left out if there is none: a confirmation is started by the sweep of its search,
+    and settings that were made in Python have no file.
     """
     settings = plan.settings
     goals = ", ".join(f"{goal.direction} {name}" for name, goal in settings.objective.items())

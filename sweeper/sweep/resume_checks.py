@@ -1,4 +1,4 @@
-"""Refuse to resume a study with other code, settings or places, or if its files would be lost."""
+"""Refuse to resume a study with other code, settings or paths, or if its files would be lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_resumed(plan: SweepPlan, study: Study, *, is_restored: bool) -> None:
 
     Raises:
         StudyError: The trials have other outputs, another MLflow store, or another notebook's
-            folder. They were made of other code or settings, or belong to another search. Or the
+            folder. They ran with other code or settings, or belong to another search. Or the
             storage is an old copy.
         OutputError: The executed notebook of another study would be overwritten.
     """
@@ -64,7 +64,7 @@ def refuse_other_outputs(study: Study, paths: StudyPaths) -> None:
         paths: Paths of the sweep.
 
     Raises:
-        StudyError: The paths differ, however they are written.
+        StudyError: The two templates lead to different files.
     """
     template = study.facts.template
     if not template or not study.records():
@@ -92,7 +92,8 @@ def _are_same(path: Path, other: Path) -> bool:
 def refuse_leaving_the_store(study: Study, paths: StudyPaths) -> None:
     """Refuse the default MLflow store if the study's runs are in another one.
 
-    A store in a file that is not here was left behind on another machine.
+    If the other store is a file that this machine lacks, it was left behind on another machine.
+    Then the default store is used.
 
     Args:
         study: The study to resume.
@@ -118,7 +119,8 @@ def refuse_leaving_the_store(study: Study, paths: StudyPaths) -> None:
 def refuse_another_folder(study: Study, notebook: Path, paths: StudyPaths) -> None:
     """Refuse a notebook in another folder than the one of the study's trials.
 
-    The other folder may have other data. If the earlier notebook no longer exists, it was moved.
+    The other folder may have other data. If the earlier notebook no longer exists, it was moved,
+    so the call is not refused.
 
     Args:
         study: The study to resume.
@@ -140,10 +142,11 @@ def refuse_another_folder(study: Study, notebook: Path, paths: StudyPaths) -> No
 
 
 def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
-    """Refuse to run a notebook for a proposal if the study has trials already.
+    """Refuse to run a notebook to propose its parameters file, if its study has trials already.
 
-    The sweep would be refused after the run, because it would be of other code or settings. A study
-    whose trials have all failed begins anew.
+    The run would be for nothing, because the sweep after it would be refused: its settings differ
+    from those of the trials. If all trials have failed, the call is not refused, because the study
+    then begins anew.
 
     Args:
         plan: Plan of the run. Its paths are those of the study.
@@ -165,9 +168,10 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
 
 
 def changes_since(study: Study, made_of: Fingerprint) -> list[str]:
-    """Return in words what has changed since the study's trials. Empty if nothing has.
+    """Return in words how code and settings differ from those of the study's last sweep.
 
-    If the last sweep has begun no trial with its own changes, the sweep before it counts.
+    Empty if nothing has changed. If no trial ran with the code of the last sweep, and the newest
+    trial ran with the present code, nothing has changed either.
 
     Args:
         study: The study to resume.
@@ -194,9 +198,9 @@ def _log_made_files(study: Study, made_of: Fingerprint) -> None:
     files = made_files(study.facts.made_of, made_of) if study.records() else []
     if files:
         _log.warning(
-            "the study %r had trials without or with other modules next to the notebook than now: "
-            "%s; if the notebook does not make them itself, as by a download, the results of its "
-            "trials may differ",
+            "modules next to the notebook have changed since the trials of the study %r: %s; if "
+            "the notebook does not make these files itself, for example by a download, the results "
+            "of new trials may differ",
             study.name,
             ", ".join(
                 f"{path} is {'new' if path in made_of['files'] else 'gone'}" for path in files
@@ -207,7 +211,7 @@ def _log_made_files(study: Study, made_of: Fingerprint) -> None:
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
     """Refuse new trials whose fingerprint differs from the fingerprint of the study's trials.
 
-    A module that the trials have made themselves is no difference.
+    A module that a trial has written next to the notebook does not count as a difference.
 
     Args:
         study: The study to resume.
@@ -231,7 +235,9 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
 
 
 def refuse_another_search(study: Study, plan: SweepPlan) -> None:
-    """Refuse to run trials of a search in a study that has run trials of another search.
+    """Refuse to run trials of a search again in a study that has run those of another search.
+
+    That happens if the study NAME was removed and swept anew, but NAME-confirm was not removed.
 
     Args:
         study: The study that is to run trials again.
@@ -258,8 +264,8 @@ def refuse_another_search(study: Study, plan: SweepPlan) -> None:
 def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
     """Return whether all trials have failed and the notebook or the settings have changed since.
 
-    Such a study begins anew: its failures say nothing about the corrected notebook. It is kept if a
-    trial that was queued by hand waits.
+    Such a study begins anew: its failures say nothing about the corrected notebook. But it is kept
+    if a trial that a user has queued by hand waits to run.
 
     Args:
         study: The study to resume.
@@ -276,7 +282,8 @@ def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
 def refuse_lost_database(paths: StudyPaths) -> None:
     """Refuse a folder that has executed notebooks of a study but not the study's database.
 
-    Otherwise, a new study would begin in that folder and replace the stored facts.
+    Otherwise, a new study would begin in that folder, and would replace the file of facts from
+    which `rebuild` restores the database.
 
     Raises:
         LostFileError: The database is missing, empty, or belongs to another study.
@@ -286,7 +293,7 @@ def refuse_lost_database(paths: StudyPaths) -> None:
 
 
 def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None:
-    """Refuse a storage that lacks the end of a trial whose executed notebook has ended.
+    """Refuse a storage that lacks the end of a trial, although the executed notebook states it.
 
     Otherwise, the trial would be run again and overwrite that notebook.
 
@@ -300,8 +307,8 @@ def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None
     if storage.file == paths.storage:
         raise LostFileError(paths.storage, why)
     raise StudyError(
-        f"--storage {storage}: {why}; put the newer one back, or move that notebook away to run "
-        "its trial again"
+        f"--storage {storage}: {why}; put the newer storage back, or move that notebook away "
+        "to run its trial again"
     )
 
 

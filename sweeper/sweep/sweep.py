@@ -85,9 +85,10 @@ class Sweep:
             the sweep. Its exceptions are logged.
 
     Attributes:
-        plan: Plan of the sweep. While the best trials are confirmed, the plan of that study.
-        data_lines: Lines of progress about the trials' data. The event `DATA` follows each new
-            line.
+        plan: Plan of the sweep. While the best trials are confirmed (run again on fresh seeds), the
+            plan of the study NAME-confirm, which runs them.
+        data_lines: Lines of progress while the trials' data is verified or fetched. After each new
+            line, the observer receives the event `DATA`.
     """
 
     def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
@@ -136,13 +137,14 @@ class Sweep:
             timeout_s: Wall-clock limit of the whole sweep, in seconds. None for no limit.
             began_s: Time from which the limit counts, on the monotonic clock. Default: the time of
                 this call.
-            allow_changes: Whether to resume a study whose trials were made of other code or
+            allow_changes: Whether to resume a study whose earlier trials ran with other code or
                 settings.
             observer: Called with each event, one call at a time, from a thread of its own. It may
                 stop the sweep. Its exceptions are logged.
             executor: Makes the executor from the workload of the trials. Default: the cluster of
                 the settings, or this machine with `jobs` slots.
-            adopt: Returns the outcome of a trial that was run before the sweep.
+            adopt: Returns the outcome of a trial that was run before the sweep, so that it is not
+                run again. Returns None for any other trial.
 
         Raises:
             SweepError: A check has failed. No kernel was started, and no file was written.
@@ -197,7 +199,7 @@ class Sweep:
         plan = SweepPlan(
             workload=workload,
             kernel=chosen,
-            # The executor is made last, because it may start the workers of a cluster.
+            # Make the executor after all checks, because it may start the workers of a cluster.
             executor=make_executor(workload, lambda: False),
             make_executor=make_executor,
             samplers=samplers,
@@ -240,7 +242,8 @@ class Sweep:
     def preempt(self, by: str) -> None:
         """Stop all trials and end within `limits.grace`, because the machine will be taken away.
 
-        The remote copy and MLflow may then lack data. The sweep that resumes the study delivers it.
+        The study's remote copy and MLflow may then lack data. The sweep that resumes the study adds
+        the missing data.
 
         Args:
             by: Who announces the preemption, in words for the summary.
@@ -257,7 +260,11 @@ class Sweep:
         return None if scheduler is None else scheduler.snapshot(self.doing())
 
     def doing(self) -> tuple[Chore, ...]:
-        """Return the chores of the sweep and of its trials now, such as the wait for a storage."""
+        """Return the work that the sweep does now in addition to running trials.
+
+        Users see it, so that they know why they wait. An example is the proof that forked kernels
+        change no result.
+        """
         running = self._stop_switch.running_trials().values()
         of_trials = (trial.control.chore for trial in running)
         return (*self._chores.now(), *(chore for chore in of_trials if chore is not None))
@@ -306,17 +313,19 @@ class Sweep:
             except StoppedError:
                 cause = self._stop_switch.cause
                 found = replace(found, stopped_by=self.stopped_by, stop_cause=cause)
-            except SweepError as error:  # The search itself has a result, so return that.
+            except SweepError as error:  # Only the confirmation failed: return the search's result.
                 found = replace(found, not_confirmed=str(error))
             if self._stop_switch.left_s is not None:
-                return found  # The next call writes the answer again, which takes seconds.
+                # The machine is about to be taken away. To write the answer takes seconds, so the
+                # sweep that resumes the study does it.
+                return found
             return answered_again(search, found)
 
     def _is_stopped(self) -> bool:
         return self.stopped_by is not None
 
     def _kind_of_end(self, result: SweepResult) -> str:
-        """Return the kind of a sweep's end by its name in `notify.on`."""
+        """Return how the sweep has ended: `preemption`, `budget` or `end`, as in `notify.on`."""
         if self._is_preempted:
             return "preemption"
         return "budget" if result.stop_cause is StopCause.BUDGET else "end"
@@ -364,7 +373,8 @@ class Sweep:
             ),
         )
         study.be_patient(stop_switch.patience_s)
-        if plan.remote is not None:  # The remote copy is lost if another machine resumes the study.
+        if plan.remote is not None:
+            # If another machine resumes the study from its remote copy, end this sweep.
             plan.remote.when_lost(scheduler.lose)
         chores = self._chores
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
@@ -375,10 +385,12 @@ class Sweep:
             limited = stopped_after(spending.left_s, stop)
             with limited, chores.watched(scheduler.ending):
                 findings = plan.executor.run(scheduler)
-            study.check_held()  # Else MLflow would get an old state of the runs.
+            # If another sweep has taken over the study, end here, so that MLflow gets no old state
+            # of its runs.
+            study.check_held()
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
-                    # MLflow gets the last trials in the meantime.
+                    # Compute these while another process still writes the last trials to MLflow.
                     importances = self._importances(study)
                     surfaces = self._surfaces(study, importances or {})
                 # An earlier sweep may have confirmed the best trials of this search.
@@ -400,7 +412,7 @@ class Sweep:
                 if (insights := answer()) is not None:
                     tracker.describe(insights.sentences)
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
-        insights = answer()  # Answer again, because the study has now cost more.
+        insights = answer()  # The answer states the study's cost, which has grown meanwhile.
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
             study.note_facts(
@@ -497,7 +509,8 @@ class Sweep:
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]] | None:
         """Return the importance of each param, by objective, then by param.
 
-        Return None if the machine is about to be taken away, or if the study runs given params.
+        Return None if the machine is about to be taken away, if the computation fails, or if the
+        study runs given params, as a confirmation does.
         """
         if self.plan.confirming is not None:
             return None
@@ -515,7 +528,8 @@ class Sweep:
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the score that is predicted over pairs of params.
 
-        Return an empty mapping without importances, or if the machine is about to be taken away.
+        Return an empty mapping if there are no importances, if the machine is about to be taken
+        away, or if the computation fails.
         """
         if not importances:
             return {}
@@ -535,7 +549,7 @@ class Sweep:
 
 
 class _NoTimeLeftError(Exception):
-    """Little time is left, so the end of the sweep leaves out what can be computed later."""
+    """The machine is about to be taken away: skip what a later command can compute."""
 
 
 def _why_ended(error: Exception, storage_url: Address) -> str:

@@ -42,7 +42,7 @@ def write_notebook(
         metadata = {"tags": [SHARED_TAG]} if number < shared else {}
         node.cells.append(v4.new_code_cell(source, metadata=metadata))
     for index, cell in enumerate(node.cells):
-        cell["id"] = f"cell-{index}"  # Each call builds the same file.
+        cell["id"] = f"cell-{index}"  # A random id would differ in each call.
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(nbformat.writes(node), encoding="utf-8")
     return path

@@ -2,8 +2,8 @@
 
 The trials of these tests run a notebook with the cell `ACTING_CELL`, which does what their param
 `act` says. The act `lose` kills the trial's worker, which is the process that started the kernel.
-If your executor can lose workers, run the notebook with `kernels: cold`. The workers must run on
-this machine.
+If your executor can lose workers, run the notebook with `kernels: cold`: a forked kernel would be
+the child of another process than the worker. The workers must run on this machine.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class ExecutorContract(ABC):
     """Tests that every executor passes.
 
     Attributes:
-        can_lose_workers: Whether the process that runs a trial can die without the executor.
+        can_lose_workers: Whether the process that runs a trial can die while the executor lives.
+            If not, the tests that kill workers are skipped.
     """
 
     can_lose_workers = True
@@ -126,11 +127,12 @@ class ExecutorContract(ABC):
         """
 
     def specs(self, folder: Path, *acts: str) -> list[TrialSpec]:
-        """Return one spec for each act, numbered from 0.
+        """Return the specs of trials that act as their params say, numbered from 0.
 
         Args:
             folder: Folder of the trials' files.
-            *acts: What the cell of each trial is to do.
+            *acts: For each trial, what its cell does: `complete`, `fail`, `report`, `wait` or
+                `lose`.
         """
         return [
             trial_spec(
@@ -143,8 +145,11 @@ class ExecutorContract(ABC):
             for number, name in enumerate(acts)
         ]
 
-    def test_each_trial_comes_back_once_after_its_points(self, tmp_path: Path) -> None:
-        """Check also that a failure frees its slot. `ListedTrials` fails if a point is late."""
+    def test_each_trial_ends_exactly_once_and_after_all_its_points(self, tmp_path: Path) -> None:
+        """Check also that a failed trial frees its slot.
+
+        `ListedTrials` raises an error if a point arrives after the outcome of its trial.
+        """
         source = ListedTrials(self.specs(tmp_path, "complete", "fail", "report", "complete"))
         executor = self.make(tmp_path, jobs=2)
         assert executor.jobs == 2
@@ -160,7 +165,7 @@ class ExecutorContract(ABC):
         ("reason", "state"),
         [(StopReason.BY_HAND, TrialState.STOPPED), (StopReason.PRUNED, TrialState.PRUNED)],
     )
-    def test_a_stop_reaches_a_running_trial_and_is_its_outcome(
+    def test_a_stop_of_a_running_trial_ends_it_with_the_reason_of_the_stop(
         self, tmp_path: Path, reason: StopReason, state: TrialState
     ) -> None:
         """Check this for a stop by hand and for a stop by the pruner."""
@@ -177,7 +182,7 @@ class ExecutorContract(ABC):
         assert source.outcomes[1].state is TrialState.COMPLETED
         assert time.monotonic() - began_s < _LONG_S
 
-    def test_as_many_trials_run_at_once_as_there_are_slots(self, tmp_path: Path) -> None:
+    def test_two_slots_run_two_trials_at_the_same_time(self, tmp_path: Path) -> None:
         """Stop each of two trials only after both have reported."""
         trials: dict[int, RunningTrial] = {}
 
@@ -191,15 +196,15 @@ class ExecutorContract(ABC):
         self.make(tmp_path, jobs=2).run(source)
         assert source.states == ["stopped", "stopped"]
 
-    def test_a_lost_worker_costs_its_trial_and_no_other(self, tmp_path: Path) -> None:
-        """Check that the trial ends as stopped, so that the sweep runs it again."""
+    def test_a_killed_worker_stops_its_own_trial_and_no_other(self, tmp_path: Path) -> None:
+        """Check that its trial ends as stopped, so that a sweep would run the trial again."""
         self._skip_without_workers()
         source = ListedTrials(self.specs(tmp_path, "lose", "complete", "complete"))
         self.make(tmp_path, jobs=1).run(source)
         assert source.states == ["stopped", "completed", "completed"]
         assert source.outcomes[0].reason is Reason.WORKER_LOST
 
-    def test_a_stop_for_a_worker_that_is_lost_raises_nothing(self, tmp_path: Path) -> None:
+    def test_a_stop_of_a_trial_whose_worker_hangs_raises_no_error(self, tmp_path: Path) -> None:
         """The thread that stops trials must not wait for a worker that never reads the stop."""
         self._skip_without_workers()
         raised: list[BaseException] = []
@@ -220,12 +225,13 @@ class ExecutorContract(ABC):
         assert raised == []
         assert source.states == ["stopped", "completed"]
 
-    def test_a_stop_that_comes_when_its_trial_has_ended_returns_and_stops_no_other(
+    def test_a_stop_after_the_end_of_its_trial_does_not_stop_the_next_trial_in_the_slot(
         self, tmp_path: Path
     ) -> None:
         """Send the stop to the executor while the slot runs the next trial.
 
-        In a sweep, the thread that stops a trial may be suspended just before it asks.
+        In a sweep, this happens if the thread that stops a trial is suspended just before it asks
+        the executor.
         """
         first: list[tuple[RunningTrial, Callable[[], object] | None]] = []
 
@@ -246,4 +252,4 @@ class ExecutorContract(ABC):
 
     def _skip_without_workers(self) -> None:
         if not self.can_lose_workers:
-            pytest.skip("its trials' processes end with it")
+            pytest.skip("the workers of this executor end only together with it")

@@ -18,7 +18,7 @@ _MOST_TRIALS = 100
 
 
 def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
-    """Return the best trials of the studies in `learn_from`, which a study has to store.
+    """Return the best trials of the earlier studies in `learn_from`, to be stored in this study.
 
     A study that has begun keeps the trials that it got at its start, until `learn_from` names other
     studies, or none.
@@ -32,7 +32,7 @@ def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
     if plan.confirming is not None:  # A confirming study proposes nothing.
         return None
     facts, key = study.facts, "learn_from"
-    # Both lists are as a study stores them, without passwords.
+    # Compare the lists in the form in which a study stores them, which is without passwords.
     before, now = facts.settings.get(key, ()), plan.settings.as_mapping.get(key, ())
     if (facts.learned is None and now) or (facts.learned is not None and [*before] != [*now]):
         return [_found(wanted, plan) for wanted in plan.settings.learn_from]
@@ -51,7 +51,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     """
     settings, shown = plan.settings, str(Address.of(wanted))
     where = f"{settings.file or 'settings'}: learn_from: {shown!r}"
-    space = settings.proposed_space  # A proposal of an earlier study has another fold, or none.
+    space = settings.proposed_space  # Without the fold of `repeat`, which no sampler chooses.
     ((name, goal),) = settings.objective.items()
     try:
         if "://" in wanted:
@@ -91,7 +91,10 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
 
 
 def _fits(record: TrialRecord, space: SearchSpace) -> bool:
-    """Return whether a trial has an allowed value for each param of this space in its branch."""
+    """Return whether a trial has an allowed value for each param of this space that it needs.
+
+    It does not need the params of a branch that the values of its other params leave closed.
+    """
     params = record.params
     return all(
         name in params and space[name].allows(params[name])

@@ -1,6 +1,6 @@
-"""Decide which files and which version of the data a study uses, once, when it begins.
+"""Decide, when a study begins, which files of other studies and which data its trials use.
 
-A resumed study uses the same files. Its folder keeps them under its own names.
+A resumed study uses the same files, because its folder keeps links or copies of them.
 """
 
 from __future__ import annotations

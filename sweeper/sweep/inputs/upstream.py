@@ -29,7 +29,7 @@ class Upstream(LocatedStudy):
     """Another study whose saved files or trials this study uses."""
 
     def only_best(self) -> TrialRecord:
-        """Return the best trial. If trials were confirmed on fresh seeds, return the winner there.
+        """Return the best trial: the winner on fresh seeds, if trials were confirmed.
 
         Raises:
             SettingsError: No trial has completed, or several objectives leave no single best trial.
@@ -134,7 +134,7 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
             move = move_of(facts_beside(file))
             if move is None:
                 theirs = StudyPaths.parse(study.facts.template, study=study.name)
-            else:  # The study still has its old paths. Its own next command corrects them.
+            else:  # The outputs were moved. That study's next command will store the new paths.
                 theirs = move.now
             return Upstream(study=study, paths=theirs, storage_url=url)
     beside = [file.parent.name for file in paths.root.glob(f"*/{paths.storage.name}")]

@@ -35,7 +35,7 @@ _ALSO = {
 
 
 def check_kinds(notebook: ResearchNotebook, settings: Settings) -> None:
-    """Refuse values whose type differs from the notebook's original value, as text for a number.
+    """Refuse values of another type than the notebook's original value, such as text for a number.
 
     If there are several choices, one value of the right type suffices: `[scale, 0.1]` is right for
     `gamma = 'scale'`.
@@ -140,7 +140,8 @@ def _fault(own: Any, values: Sequence[Any]) -> str | None:
 
 def _fits(own: Any, kind: Kind, value: Any) -> bool:
     found = _kind_of(value)
-    if kind is Kind.TEXT and _numbers_in(own):  # argparse converts a default that is text.
+    # A default of argparse may be a text that argparse converts, so a number is right as well.
+    if kind is Kind.TEXT and _numbers_in(own):
         return found in (Kind.TEXT, Kind.NUMBER)
     if kind is Kind.NUMBER and found is Kind.TRUTH:
         return own in (0, 1)

@@ -27,8 +27,8 @@ from .kinds import whole_ranges
 #: Function that returns the outcome of a trial that was run before the sweep, so that it need not
 #: run again. It returns None for any other trial.
 Adopt = Callable[[TrialSpec, Workload], TrialOutcome | None]
-#: Function that makes an executor from a workload. It gives up with `StoppedError` when the second
-#: argument, a function, returns that the sweep was stopped.
+#: Function that makes an executor from a workload. It may wait for workers of a cluster. The second
+#: argument is a function that returns whether the sweep was stopped: then it raises `StoppedError`.
 MakeExecutor = Callable[[Workload, Callable[[], bool]], Executor]
 
 
@@ -48,7 +48,7 @@ class SweepPlan:
         began_s: Time at which the sweep was called, on the monotonic clock.
         timeout_s: Wall-clock limit from that time on, in seconds. None for no limit.
         fingerprint: Code, parameters and kernel of the trials.
-        allow_changes: Whether to resume a study whose trials were made of other code or settings.
+        allow_changes: Whether to resume a study whose trials ran with other code or settings.
         remote: Copy of the study in an object storage. None if there is none.
         adopt: Returns the outcome of a trial that was run before the sweep. None for no such trial.
         inputs: Files of other studies that the trials use, by input name. Known once the study is
@@ -77,7 +77,7 @@ class SweepPlan:
     confirming: Mapping[str, Any] | None = None
 
     def close(self) -> None:
-        """End everything that the executor started before the sweep began."""
+        """End everything that the executor started before the sweep began, such as a cluster."""
         close = getattr(self.executor, "close", None)
         if close is not None:
             close()
@@ -109,7 +109,8 @@ class SweepPlan:
     def doubts(self) -> list[str]:
         """Remarks for users to read before they pay for trials, each with a remedy.
 
-        They are shown when trials begin, and a study with trials keeps the kinds of its params.
+        They are shown when trials begin. From then on, the params of this study keep their types,
+        so each remedy is for another study.
         """
         found = whole_ranges(self.notebook, self.settings)
         return [f"{doubt}; in another study, {doubt.remedy}" for doubt in found]
@@ -128,7 +129,8 @@ def executor_of(
     Args:
         settings: Settings of the sweep.
         jobs: Number of trials that run at once, or `"auto"`. None for the executor's default.
-        end_s: Time limit of the sweep, on the monotonic clock. No cluster is waited for any longer.
+        end_s: Time at which the sweep must end, on the monotonic clock. The executor waits for the
+            workers of a cluster until then at most.
     """
     if settings.cluster is not None:
         return partial(_on_cluster, settings=settings.cluster, jobs=jobs, end_s=end_s)

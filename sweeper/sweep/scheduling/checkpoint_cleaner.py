@@ -79,9 +79,10 @@ class CheckpointCleaner:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _needed(self, records: Mapping[int, TrialRecord]) -> set[int]:
-        """Return the numbers of the best trials, and of all trials to be confirmed or that may win.
+        """Return the numbers of the best trials, and of those that will be confirmed or may win.
 
-        If a trial is repeated, all its runs are returned: its mean decides only after the last one.
+        If a proposal or a trial is run on several seeds, all its runs are returned, because its
+        mean is known only after the last run.
         """
         study, confirm = self._located.study, self._settings.confirm
         count = 1 if confirm is None else confirm.best
@@ -108,10 +109,10 @@ class CheckpointCleaner:
 
     @cached_property
     def _confirmed(self) -> Confirmation | None:
-        """Ranking of the confirmation that an earlier sweep has made. Its winner is the answer.
+        """Ranking of this study's best trials by an earlier confirmation, whose winner counts.
 
-        An error is not kept: the checkpoints of the winner must not be removed because a storage
-        was unavailable once.
+        None if they were not confirmed. If reading it raises an error, the next access reads it
+        again: a storage that was unavailable once must not cost the winner its checkpoints.
         """
         confirming = self._located.readable_following("confirm")
         return None if confirming is None else confirming.study.confirmation

@@ -1,4 +1,4 @@
-"""Decide which running trials are frozen, which continue in a free slot, and which are pruned."""
+"""Decide which running trials are frozen (paused), continued in a free slot, or pruned."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .decisions import Decision, Freeze, Prune, TakeOff, Thaw
 class Freezer:
     """The stop rule of `pruner: auto` if the executor can freeze trials.
 
-    The rule only decides, and the scheduler acts. A trial that is unlikely to win is frozen. Its
-    slot goes to a new trial, or to the frozen trial that is most likely to win. A frozen trial
-    keeps its memory as long as no other trial needs it. If frozen trials use the memory or the GPU
-    for which a trial waits, or without which no trial can be frozen, one of them leaves its GPU. If
-    none can, or if that would not help, the one that is least likely to win is pruned.
+    The rule only decides, and the scheduler acts. A trial that is unlikely to win is frozen: its
+    kernel is paused. Its slot goes to a new trial, or to the frozen trial that is most likely to
+    win. A frozen trial keeps its memory as long as no other trial needs it. If frozen trials use
+    the memory or the GPU that another trial needs to begin or to be frozen, one of them moves its
+    GPU memory to host memory. If none can, or if that would not help, the frozen trial that is
+    least likely to win is pruned.
 
     Args:
         study: The study, open.
@@ -47,8 +48,9 @@ class Freezer:
     def judge(self, number: int) -> Decision | None:
         """Decide whether a trial that has just reported a score is pruned, frozen, or continues.
 
-        If frozen trials use what is missing to freeze it, one of them makes room, and the trial
-        continues until its next report.
+        A trial can be frozen only if the machine has memory for another one. If frozen trials use
+        this memory, the decision is about one of them: it makes room. The trial itself continues
+        until its next report.
         """
         curves = self._curves()
         if number not in curves.by_number:  # The trial has ended meanwhile.
@@ -78,11 +80,15 @@ class Freezer:
         return []
 
     def make_room(self, blocked: Blocked) -> TakeOff | Prune | None:
-        """Decide which of the frozen trials in the way leaves its GPU, or else is pruned.
+        """Decide which frozen trial frees memory or a GPU that another trial needs.
 
-        It is the one that is least likely to win. Return None if no frozen trial is in the way, or
-        if one of them has left its place since the machine was asked. Then what it has freed may be
+        It is the trial least likely to win of those that use what is missing. It moves its GPU
+        memory to host memory if it can and if that helps. Else it is pruned. Return None if no
+        frozen trial uses what is missing, or if one of them has just freed something, which may be
         enough.
+
+        Args:
+            blocked: What is missing, and which frozen trials use it.
         """
         if not blocked.by or any(_has_left(control, blocked) for control in blocked.by):
             return None
@@ -100,8 +106,8 @@ class Freezer:
     def _curves(self) -> Curves:
         """Return the curves of the trials that have ended, run in this sweep, or are frozen."""
         running, curves = self._running(), self._study.curves(frozen=self.frozen)
-        # For Optuna, two others run too: a proposal that was made ahead, and a trial that a killed
-        # sweep has left. They need no slot yet.
+        # Leave out trials that run only according to Optuna: a proposal that was made ahead of
+        # time, and a trial that a killed sweep left open. They hold no slot.
         known = {
             number: curve
             for number, curve in curves.by_number.items()

@@ -69,12 +69,12 @@ _log = logging.getLogger(__name__)
 #: A trial has failed if its worker or kernel was lost this many times in one sweep (chosen, not
 #: measured).
 _MOST_LOSSES = 3
-#: If no trial of the study has ever trained, the sweep ends after this number of failures in a row
-#: (chosen, not measured).
+#: If no trial of the study has completed or was pruned yet, the sweep ends after this number of
+#: failures in a row (chosen, not measured).
 _FIRST_FAILURES = 10
-#: If no trial has ever trained, the sweep ends already after this number of equal failures in a row
-#: (chosen, not measured). With more slots, it ends after one equal failure per slot, because trials
-#: that run at the same time fail together.
+#: If these failures are all equal, the sweep ends already after this number of them (chosen, not
+#: measured). With more slots, it ends after one equal failure per slot, because trials that run at
+#: the same time fail together.
 _FAILURES_ALIKE = 3
 #: A trial that was stopped for one of these reasons has met a fault of the machine that every trial
 #: would meet.
@@ -187,7 +187,7 @@ class TrialScheduler:
         self.stopped_by: str | None = None
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """Return the next trial for a free slot: a new trial, or a frozen one that continues.
+        """Return the next trial for a free slot: a new one, or a frozen (paused) one to continue.
 
         Return None if there are no more trials. The call may wait until a running trial ends: if
         the order of trials is fixed, or if that end decides which frozen trial can still win.
@@ -198,7 +198,8 @@ class TrialScheduler:
                     chosen = self._choose()
                 except Exception as error:  # noqa: BLE001  running trials must end before the sweep
                     self.lose(error)
-                    self._stop_frozen()  # This may be the only slot, so nobody else would do it.
+                    # If this is the only slot, no other thread would stop the frozen trials.
+                    self._stop_frozen()
                     return None
                 if not isinstance(chosen, TrialRecord):
                     return chosen
@@ -210,15 +211,19 @@ class TrialScheduler:
             # made only when the last trial has ended, so that the params of a trial depend on the
             # study alone, and not on timing.
             if self._executor.jobs > 1:
-                # An error of this thread is dropped: the next call of `ask` meets the same error.
+                # An error in that thread is dropped: the next call of `ask` raises it again.
                 self._ahead.submit(self._study.prepare, self._samplers)
             if not ends_at_once:
                 return given
 
     def _ends_at_once(self, spec: TrialSpec) -> bool:
-        """End a trial that has just begun, if it cannot run or is the observed run.
+        """End a trial that has just begun, if it cannot run or was run before the sweep.
 
-        The slots next to this one begin later, so that they know how long the observed run took.
+        The caller holds the lock under which trials are handed out. So the trials of other slots
+        begin after this call, and know how long that earlier run took.
+
+        Returns:
+            Whether the trial has ended.
         """
         outcome = without_param(spec, self._plan.notebook, self._settings.search_space)
         if outcome is None and self._plan.adopt is not None:
@@ -254,7 +259,7 @@ class TrialScheduler:
         return None
 
     def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
-        """Make the spec of a new trial. The sweep receives its points and can stop it."""
+        """Return the spec of a new trial, and its running trial, by which the sweep can stop it."""
         self._records[record.number] = record
         control = Control() if self._freezer is None else Control(self._make_room)
         running = RunningTrial(
@@ -267,10 +272,10 @@ class TrialScheduler:
         return spec, running
 
     def _thawed(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """Thaw a frozen trial for a free slot. Return None if a new trial should begin."""
+        """Let a frozen trial continue in a free slot. Return None if a new trial should begin."""
         if self._freezer is None:
             return None
-        given = dict(self._given)  # Copy first, because a thawed trial may end at once.
+        given = dict(self._given)  # Copy first, because a trial that continues may end at once.
         with self._deciding:
             for decision in self._freezer.fill_slot(has_begun_all=self._has_begun_all):
                 if self._act(decision) and isinstance(decision, Thaw):
@@ -297,7 +302,7 @@ class TrialScheduler:
                 trial.control.stop(StopReason.PRUNED, message)
                 return True
             case Freeze() if self.is_closed():
-                return False  # Its slot would get no other trial, so it runs until it completes.
+                return False  # No new trial would use its slot, so let the trial complete.
             case Freeze():
                 has_changed, state = trial.control.freeze(), TrialState.FROZEN
             case Thaw():
@@ -314,7 +319,7 @@ class TrialScheduler:
             trial.control.stop(StopReason.INTERRUPTED)
 
     def _note_state(self, number: int, state: TrialState) -> None:
-        with self._lock:  # The state must not replace the record of a trial that has ended.
+        with self._lock:  # If the trial ends now, its final record must not be overwritten.
             self._records[number] = self._study.note_state(number, state)
         self._has_trial_ended.set()
 
@@ -336,7 +341,7 @@ class TrialScheduler:
     def _on_point(self, record: TrialRecord, point: Point) -> None:
         self._log.reported(record.run_id, point)
         if record.repeat_of is None:
-            # A repeat is not judged, because the mean of the repeats needs its score.
+            # A repeated run of a proposal is never pruned: the mean of the runs needs its score.
             self._rules.consider(record.number, point)
 
     def close(self) -> None:
@@ -412,7 +417,8 @@ class TrialScheduler:
             self.kernels.append(outcome.kernel)
         if outcome.disagreements:
             self.disagreements[record.run_id] = outcome.disagreements
-        with suppress(StudyError):  # The sweep that has taken over the study writes its runs now.
+        # If another sweep has taken over the study, that sweep writes its runs to MLflow.
+        with suppress(StudyError):
             self.check_held()
             self._log.ended(record, outcome)
         self._events.announce(Event.TRIAL_ENDED, record)
@@ -445,7 +451,7 @@ class TrialScheduler:
         )
 
     def ending(self) -> Chore | None:
-        """Return the wait for kernels to end as a chore, once the last trial has ended, or None."""
+        """Return what users wait for after the last trial: the end of kernels. None before that."""
         is_last = self._has_begun_all or self.is_closed()
         if not is_last or self._stop_switch.running_trials():
             return None
@@ -484,7 +490,8 @@ class TrialScheduler:
             self._stop_switch.close(why, StopCause.FAULT)
         if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
             self._stop_switch.close(record.message, StopCause.FAULT)
-        # A trial that is run again, or that could not be, interrupts no row of failures.
+        # Two kinds of trials neither extend nor end a row of failures: those that are run again,
+        # and those that could not run because the notebook no longer assigns one of their params.
         if not record.is_final or record.reason is Reason.PARAM_LOST:
             return
         has_failed = record.state is TrialState.FAILED
@@ -506,7 +513,7 @@ class TrialScheduler:
         """Stop a search if its first trials have equal results although their params differ."""
         if self._worthless_rule is None or ended.state is not TrialState.COMPLETED:
             return
-        # Compare a copy, because other slots add records.
+        # Compare a copy, because threads of other slots add records meanwhile.
         records = [*dict(self._records).values(), ended]
         try:
             found = self._worthless_rule.judge(records)
@@ -535,21 +542,21 @@ class TrialScheduler:
     def _to_begin(self) -> int:
         if self._has_begun_all:  # A grid may have fewer trials than planned.
             return 0
-        # Count in a copy, because other slots add records.
+        # Count in a copy, because threads of other slots add records meanwhile.
         records = dict(self._records).values()
         return left_to_begin(records, trials=self._settings.study.trials)
 
     def _to_begin_in_time(self) -> int:
-        """Return how many trials are left to begin. 0 if a new one would probably not complete.
+        """Return how many trials are left to begin. 0 if too little time is left for a new trial.
 
-        Frozen trials then continue first, because what is left of their training is shorter.
+        Then frozen trials continue first, because what is left of their training is shorter.
         """
         usual_s = self._usual_s()
         is_too_late = usual_s is not None and self._time_left_s() < usual_s
         return 0 if is_too_late else self._to_begin()
 
     def _usual_s(self) -> float | None:
-        """Return the median duration of the completed trials. None if no trial has completed."""
+        """Return the completed trials' median duration in seconds. None if none has completed."""
         records = dict(self._records).values()
         took_s = [r.duration_s for r in records if r.state is TrialState.COMPLETED]
         return statistics.median(took_s) if took_s else None
@@ -582,12 +589,14 @@ class TrialScheduler:
 
         Args:
             record: Record of the trial.
-            earlier: Executed notebook of an earlier attempt or try. None for the first attempt.
+            earlier: Executed notebook of an earlier attempt at the trial, or at the trial that it
+                retries. None if there is none.
         """
         fixed = {**self._settings.fixed}
         swept_since = self._settings.search_space.missing(record.params)
         if earlier is not None and swept_since:
-            # The worker has not yet moved the notebook of an earlier attempt.
+            # Read the trial's own path first: the worker moves an earlier attempt's notebook away
+            # only when the new attempt begins.
             begun = read_metadata(record.notebook) or read_metadata(earlier) or BLANK
             fixed |= {name: begun.fixed[name] for name in swept_since if name in begun.fixed}
         if isinstance(fixed.get("seed"), int) and fixed["seed"] != record.seed:
@@ -595,14 +604,15 @@ class TrialScheduler:
         return {name: value for name, value in fixed.items() if name not in record.params}
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
-        """Return the newest notebook of an earlier attempt or try. None for the first attempt.
+        """Return the newest notebook of an earlier attempt at a trial or at the trial it retries.
 
-        An attempt has no notebook if it was killed before it wrote one.
+        An attempt has no notebook if it was killed before it wrote one. Return None for the first
+        attempt at a trial that is no retry.
         """
         attempts = [attempt_path(record.notebook, n) for n in range(record.attempt - 1, 0, -1)]
         if attempts and record.notebook.exists():
-            return attempts[0]  # The worker moves the notebook there.
-        # Search a copy, because other slots add records.
+            return attempts[0]  # The worker will move the last attempt's notebook to this path.
+        # Search a copy, because threads of other slots add records meanwhile.
         numbers = sorted(
             other.number
             for other in dict(self._records).values()
@@ -620,10 +630,10 @@ def without_param(
 ) -> TrialOutcome | None:
     """Return the end of a trial that began with a param which the notebook can no longer set.
 
-    Such a trial would run with the notebook's own value, but be recorded with its param. Return
-    None for any other trial.
+    Such a trial would run with the value in the notebook, but be recorded with the param's value.
+    Return None for any other trial.
     """
-    # The names of the present space were checked before the sweep.
+    # Check only names that are no longer swept: the others were checked before the sweep.
     left = {name: value for name, value in spec.params.items() if name not in space}
     if not left:
         return None

@@ -1,4 +1,4 @@
-"""Decide which trials are run again: alone after memory ran out, or in another kernel."""
+"""Decide which trials are run again: alone, on another GPU, or in a kernel that is not forked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from enum import Enum
 
 from ...trials import AloneOn, Reason, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
-#: What a trial must have for itself when it is run again, by the reason why it did not complete.
+#: What a trial must not share with other trials when it is run again, by the reason why it did not
+#: complete.
 _ALONE_ON = {
     Reason.OUT_OF_MEMORY: AloneOn.GPU,
     Reason.GPU_FAULT: AloneOn.GPU,
@@ -49,7 +50,7 @@ class Shortages:
 
     Args:
         records: Records of all trials. They contain the trials that an earlier sweep wanted to run
-            again alone.
+            again alone, but had not yet.
     """
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:
@@ -60,11 +61,11 @@ class Shortages:
         }
 
     def alone_on(self, record: TrialRecord) -> AloneOn | None:
-        """Return what the next attempt at a trial must have for itself: GPU, machine, or None."""
+        """Return what the next attempt at a trial must not share: its GPU, the machine, or None."""
         return self._alone.get(record.number)
 
     def note(self, number: int, again: RunAgain) -> None:
-        """Remember how a trial is run again."""
+        """Remember that a trial must run alone, if that is how it is run again."""
         if again is RunAgain.ALONE_ON_GPU:
             self._alone[number] = AloneOn.GPU
         elif again is RunAgain.ALONE_ON_MACHINE:

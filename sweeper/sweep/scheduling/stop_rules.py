@@ -1,4 +1,4 @@
-"""Judge running trials by their reports, on a thread of its own."""
+"""Decide on a separate thread, by the scores that trials report, which trials stop early."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class PruneRule:
 class StopRules:
     """Stores the reports of trials, and applies the study's stop rules to them.
 
-    A thread does so, so that messages of kernels do not wait. An error of a rule is logged once,
-    and the trial continues.
+    A separate thread does both, so that the messages of kernels are read without delay. If a rule
+    raises an error, the trial continues, and only the first error is logged as a warning.
 
     Args:
         study: The study, open.
@@ -112,8 +112,8 @@ class StopRules:
                 self._log_failure(number, step, error)
 
     def _log_failure(self, number: int, step: int, error: Exception) -> None:
-        # Only the first error is logged as a warning, because each report fails alike. An
-        # unavailable storage is reported when the trial ends.
+        # Only the first error is logged as a warning, because all later reports fail in the same
+        # way. Users learn of an unavailable storage when the trial ends.
         is_known = self._has_failed or isinstance(error, SweepError)
         self._has_failed = self._has_failed or not is_known
         _log.log(

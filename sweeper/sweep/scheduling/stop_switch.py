@@ -1,4 +1,4 @@
-"""Keep the running trials of a sweep, and stop them or the start of further trials."""
+"""Keep a list of a sweep's running trials, to stop them and to let no further trials start."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ class StopSwitch:
             trial.control.stop(StopReason.BY_HAND, message)
 
     def drop_requests(self) -> None:
-        """Forget the stops of trials that have not begun: the next study has other trials."""
+        """Forget requests to stop trials that have not begun.
+
+        Called between a search and its confirmation, whose trials have the same numbers.
+        """
         with self._lock:
             self._to_stop.clear()
 
@@ -102,10 +105,11 @@ class StopSwitch:
             is_new = self.closed_by is None
             if is_new:
                 self.cause = cause
-                # Set last, because a thread that sees `closed_by` reads the cause next.
+                # Set `closed_by` last, because a thread that sees it reads the cause next.
                 self.closed_by = by
         if is_new:
-            # Otherwise, an observer that stops the sweep at each event would be called forever.
+            # Announce only the first call: an observer that stops the sweep at each event would
+            # otherwise be called forever.
             self._events.announce(Event.STOPPING)
 
     def stop_all(self, by: str, cause: StopCause = StopCause.ASKED) -> None:
@@ -127,7 +131,7 @@ class StopSwitch:
             self._events.announce(Event.STOPPING)
 
     def end_within(self, limit_s: float) -> None:
-        """Set the seconds that the sweep has left. Only the first call has an effect."""
+        """Set the seconds until the sweep must have ended. Only the first call has an effect."""
         with self._lock:
             if self._end_by_s is None:
                 self._end_by_s = time.monotonic() + limit_s

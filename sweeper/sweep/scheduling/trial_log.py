@@ -147,7 +147,7 @@ class TrialLog:
             dirty = str(git["is_dirty"]).lower()
             return {f"{_GIT_TAG}.commit": str(git["commit"]), f"{_GIT_TAG}.dirty": dirty}
         except (StudyError, LookupError, TypeError) as error:
-            # Another version may have written the record.
+            # Another version of this package may have written the record in another form.
             _log.info("MLflow is not given the git commit: %s", error)
             return {}
 

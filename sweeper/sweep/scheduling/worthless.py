@@ -56,14 +56,15 @@ class Worthless:
 
 
 class WorthlessRule:
-    """Compares three completed trials of a search that have different params, once there are three.
+    """Compares the last three completed trials with different params, as soon as there are three.
 
-    Trials count back to the last one that ran other code, such as that of the notebook before a
-    correction. The executed notebooks of those before it are not read.
+    Only trials after the last one that ran other code count, because the notebook may have been
+    corrected since. The executed notebooks of earlier trials are not read.
 
     Args:
         code: Version of the code that the sweep's trials run.
-        names: Names of the search space. All that the trials have must differ between them.
+        names: Names of the search space. Trials with equal scores are compared only if each of
+            these params that they have differs between them.
         code_of: Returns the version of the code that a trial ran, empty if it is not known.
             Default: from its executed notebook.
         read: Reads the scores, series and outputs of a trial. Default: from its executed notebook.
@@ -111,7 +112,7 @@ class WorthlessRule:
         return Worthless(run_ids=run_ids, names=_changed_names(compared))
 
     def _all_differ(self, compared: Sequence[TrialRecord]) -> bool:
-        """Return whether all params differ: trials of `start` may have changed only some."""
+        """Return whether every param differs: the trials of `start` may change only some params."""
         changed = {*_changed_names(compared)}
         return changed >= self._names & compared[0].params.keys()
 
