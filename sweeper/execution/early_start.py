@@ -123,7 +123,7 @@ def withhold(site: Site, attempt: Attempt) -> None:
         attempt.outcome = TrialOutcome(
             state=TrialState.STOPPED,
             reason=Reason.UNPROVEN,
-            message="forked kernels were not proven to change no number",
+            message="forked kernels were not proven to give the same results",
         )
 
 
