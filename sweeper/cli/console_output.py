@@ -47,7 +47,7 @@ class ConsoleOutput:
 
     Args:
         quiet: Whether to print only failures.
-        verbose: Whether to print more.
+        verbose: Whether to print more, such as all trials that have ended.
         json: Whether the last line of stdout is a JSON object. Everything else is then printed to
             stderr.
     """
@@ -69,9 +69,10 @@ class ConsoleOutput:
         return cls(quiet=arguments.quiet, verbose=arguments.verbose, json=arguments.json)
 
     def begin(self, line: str) -> None:
-        """Print that a sweep is being prepared, and restart the clock at the beginning of lines.
+        """Print that a sweep is being prepared, and display the live table until `close`.
 
-        From now on until `close`, a terminal displays the live table.
+        The times at the beginning of lines count from now on. Without a terminal, there is no live
+        table.
         """
         self._started = time.monotonic()
         if self._quiet:
@@ -95,7 +96,10 @@ class ConsoleOutput:
 
     @contextmanager
     def _said_chores(self) -> Iterator[None]:
-        """Print each long task of the sweep (besides trials) once, while the block runs."""
+        """Print each long chore once, while the block runs.
+
+        A chore is a task of the sweep besides its trials, such as writing the comparison page.
+        """
         has_ended = threading.Event()
 
         def say() -> None:
@@ -151,7 +155,10 @@ class ConsoleOutput:
                 )
 
     def _tell_notices(self, record: TrialRecord) -> None:
-        """Print what was noticed of a trial, each kind of notice once in a sweep."""
+        """Print the notices of a trial, such as files that it overwrote.
+
+        Each kind of notice is printed once in a sweep.
+        """
         if record.notices.keys() - self._told:
             for line in screen.notice_lines([record]):
                 self.progress(line)

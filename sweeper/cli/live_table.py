@@ -19,7 +19,8 @@ from ..trials import Snapshot
 from .streams import folded
 
 #: The table is drawn every `_INTERVAL_S` seconds. After a printed line, it is drawn within
-#: `_SOON_S` seconds: a line about a trial's end appears while the table still shows the trial.
+#: `_SOON_S` seconds, because a line about a trial's end appears while the table still shows the
+#: trial as running.
 _INTERVAL_S, _SOON_S = 0.5, 0.05
 #: The end of a sweep waits at most this number of seconds for a drawing that has begun.
 _MAX_DRAW_S = 10.0
