@@ -323,7 +323,7 @@ class Tracker:
             self.problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:
-                break  # The store cannot be opened, and the sweep has no time for another attempt.
+                break  # The store cannot be opened, and the sweep is ending, so do not try again.
             self._ending.wait(_PAUSE_S if self._is_open else _PAUSE_UNOPENED_S)
             if self._over.is_set():
                 break
