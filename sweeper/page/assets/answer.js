@@ -13,7 +13,8 @@
     const link = document.createElement("a");
     Object.assign(link, { href: sweeper.addressOf(run_id), textContent: run_id });
     link.addEventListener("click", (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // The browser opens the link in another tab or window.
+      // The browser opens the link in another tab or window.
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
       sweeper.open(run_id);
     });
