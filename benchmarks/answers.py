@@ -121,7 +121,13 @@ def place(value: Any, dimension: Mapping[str, Any]) -> float:
 
 
 def insights_of(run: Callable[..., TrialOutcome], *, seed: int, trials: int) -> Insights:
-    """Sweep a planted study, and return its answer."""
+    """Run a sweep whose trials are calls of a function, and return the answer of its study.
+
+    Args:
+        run: Function that returns the outcome of a trial, such as `Planted.run`.
+        seed: Seed of the study.
+        trials: Number of trials.
+    """
     with tempfile.TemporaryDirectory() as folder:
         study = {"name": "planted", "trials": trials, "seed": seed}
         settings = {"study": study, "space": SPACE, "objective": {"accuracy": "maximize"}}

@@ -77,7 +77,7 @@ class SweepOnGpu:
             self._fill_gpu()
 
     def curves(self, *, frozen: Collection[int]) -> Curves:
-        """Return the learning curves so far, as a study does."""
+        """Return the learning curves so far, in the form in which a real study returns them."""
         by_number = {
             number: replace(curve, state="frozen") if number in frozen else curve
             for number, curve in self.seen.items()

@@ -284,7 +284,7 @@ CONTENDERS: Mapping[str, Run] = {
 
 
 def main() -> None:
-    """Measure and print one table."""
+    """Run the batches of all contenders, and print one table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--notebooks", default=",".join(NOTEBOOKS), help="default: all")
     parser.add_argument("--trials", type=int, default=8, help="trials a batch (default: 8)")

@@ -99,7 +99,12 @@ def record_of(number: int, rng: random.Random, folder: Path) -> TrialRecord:
 
 
 def page_of(folder: Path, count: int) -> Path:
-    """Write the page of made-up trials, of which the best 500 have curves."""
+    """Write the page of a study with made-up trials, and return the path of its `index.html`.
+
+    Args:
+        folder: Folder for the page.
+        count: Number of trials.
+    """
     rng = random.Random(0)
     records = [record_of(number, rng, folder) for number in range(count)]
     for record in records:

@@ -84,7 +84,11 @@ class ConsoleOutput:
         self.progress(line)
 
     def watch(self, sweep: Sweep | Observer | None) -> None:
-        """Print the progress of a sweep, or of one observed run of a notebook, from now on."""
+        """Set the sweep whose progress is printed from now on.
+
+        Args:
+            sweep: The sweep, or an observer that runs a notebook once. None for nothing.
+        """
         self._sweep = sweep
 
     def close(self) -> None:
@@ -120,7 +124,12 @@ class ConsoleOutput:
             thread.join()
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Print one event of the sweep."""
+        """Print one event of the sweep, if it is of interest to people.
+
+        Args:
+            event: The event.
+            record: Record of the trial. None if the event is about the whole sweep.
+        """
         from ..sweep import Sweep
 
         assert isinstance(self._sweep, Sweep)
@@ -165,7 +174,7 @@ class ConsoleOutput:
         self._told |= record.notices.keys()
 
     def summary(self, result: SweepResult) -> None:
-        """Print the summary of a sweep that has ended: if quiet, only what went wrong."""
+        """Print the summary of a sweep that has ended: with `--quiet`, only what went wrong."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             self._print(screen.summary(result, self._fold))
         elif lines := screen.trouble_lines(result):

@@ -120,7 +120,7 @@ class _Area:
         return getattr(self._stream, name)
 
     def _put(self, lines: Sequence[str], frame: Frame) -> None:
-        """Replace the frame, and print lines above it."""
+        """Replace the frame (the drawn table) by another one, and print lines above it."""
         columns, height = self._frames.size
         if frame.columns > columns:  # The frame was drawn before the window became narrower.
             frame = Frame(columns=columns)

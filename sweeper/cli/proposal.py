@@ -358,7 +358,8 @@ class _Proposal:
 
         name, way = _name_and_way(text)
         typed: dict[str, SeenScore] = {}
-        if self._options.score is None:  # A direction alone answers the question about it.
+        if self._options.score is None:
+            # The user was asked, and may answer with a number in the list, or with a direction.
             typed = {str(number): score for number, score in enumerate(self._listed, 1)}
             typed[""] = self._chosen
         found = typed.get(name) or self._run.named(name)

@@ -75,7 +75,7 @@ class RunOptions:
         )
 
     def values(self) -> dict[str, Any]:
-        """Return the options that state values of trials, for `Settings.with_overrides`."""
+        """Return `--set`, `--confirm` and `--seeds` as arguments of `Settings.with_overrides`."""
         from ..settings.flags import read_value
 
         fixed = dict(read_value(text) for text in self.set)

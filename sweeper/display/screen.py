@@ -240,7 +240,7 @@ def _stopped_lines(result: SweepResult) -> list[str]:
 
 
 def _behind_lines(result: SweepResult) -> list[str]:
-    """List what the remote copy and MLflow lack."""
+    """List which results are missing in the remote copy and in MLflow."""
     lines = []
     if result.sync_lag_s:
         lines.append(

@@ -62,7 +62,7 @@ class Resources(SettingsModel):
 
     @property
     def claim_bytes(self) -> int | None:
-        """Bytes of GPU memory to reserve for each trial. None if the sweep measures them."""
+        """Bytes of GPU memory to reserve for each trial. None if the sweep measures the use."""
         return None if self.gpu_memory == "auto" else int(self.gpu_memory)
 
     @property

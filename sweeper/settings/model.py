@@ -536,6 +536,6 @@ def _without(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _set_flag(name: str, value: Any) -> str:
-    """Return the flag `--set` as the user may have written it."""
+    """Return the flag `--set` for a value, as a user would write it. A secret becomes `***`."""
     value = masked(value, name)
     return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"

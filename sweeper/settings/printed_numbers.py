@@ -182,7 +182,16 @@ def read_number(match: regex.Match[str], printed: str) -> Reading | None:
 
 
 def _skip_wrapper(text: str, start: int, end: int) -> tuple[int, bool]:
-    """Return the position where the number of a group begins, and whether a bracket is open."""
+    """Skip text such as `tensor(` before a number.
+
+    Args:
+        text: Printed line.
+        start: Start of the pattern's group.
+        end: End of the pattern's group.
+
+    Returns:
+        The position at which the number begins, and whether a bracket before it is open.
+    """
     wrapper = _WRAPPER.match(text, start, end)
     return (wrapper.end(), bool(wrapper["bracket"])) if wrapper else (start, False)
 

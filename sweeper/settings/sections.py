@@ -245,7 +245,7 @@ class Confirm(SettingsModel):
 
 
 class Repeat(SettingsModel):
-    """Runs each proposal several times. Its score is the mean of these runs, which are trials."""
+    """Runs each proposal in several trials. Its score is the mean of their scores."""
 
     seeds: Annotated[int, Field(ge=2)] | None = None
     """The number of seeds on which each proposal runs. The seeds are the same for all proposals."""
@@ -268,7 +268,7 @@ class Repeat(SettingsModel):
 
     @property
     def runs(self) -> int:
-        """Largest number of runs of one proposal."""
+        """Number of trials with which one proposal is run at most."""
         return self.seeds or self.fold or 0
 
 

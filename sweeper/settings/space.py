@@ -77,9 +77,9 @@ class Dimension(SettingsModel):
 
 
 class RangeDimension(Dimension):
-    """A dimension from low to high, sampled on a logarithmic scale with `log`."""
+    """A range of numbers from `low` to `high`. With `log`, it is sampled on a logarithmic scale."""
 
-    type: str  # The first field, because people write this key first.
+    type: str  # Defined before `low` and `high`, because people write this key first.
     low: float
     """The least value."""
     high: float

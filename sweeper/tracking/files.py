@@ -64,7 +64,7 @@ def wait_for_disk_once(uri: str) -> None:
 
 
 def settle(file: Path) -> None:
-    """Wait until the disk has all commits to a store."""
+    """Wait until all commits to a store are on the disk."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA wal_checkpoint")
 

@@ -371,7 +371,7 @@ class RunWriter:
 
 
 def _run_id_of(run: Run) -> str:
-    """Return the run id of a run's trial. Users may have given the run another name."""
+    """Return the run id of the trial of an MLflow run, which users may have renamed."""
     return str(run.data.tags.get(RUN_ID_TAG, run.info.run_name))
 
 

@@ -292,7 +292,7 @@ class Tracker:
     # --- state of MLflow ----------------------------------------------------------------------
 
     def progress(self) -> tuple[int, int]:
-        """Return how many ended trials were sent with their files, and how many have ended."""
+        """Return two numbers: ended trials that MLflow was sent with their files, and all ended."""
         return self._n_written, self._n_ended
 
     def has_end_of(self, record: TrialRecord) -> bool:
@@ -316,7 +316,7 @@ class Tracker:
     # --- the thread that exchanges messages with the process -------------------------------------
 
     def _work(self) -> None:
-        """Start one process after another, until all calls are carried out."""
+        """Let a process carry out all calls. If the process dies, start another one."""
         while (problem := self._use_process()) is not None:
             if self._over.is_set():  # The sweep's end has killed the process.
                 break
