@@ -103,7 +103,7 @@ class Page:
             write_notes(self._notes, self._files)
 
     def _begin(self) -> None:
-        """Write the files that never change. `index.html` is the last one, as it loads the others."""
+        """Write the files that never change. `index.html` is the last, as it loads the others."""
         self._files.mkdir(exist_ok=True)
         for asset in ASSETS.iterdir():
             if asset.name == _INDEX:
