@@ -1,12 +1,12 @@
-"""Whether the answer of a study says what was planted in it, in trials of the default sampler.
+"""Measure whether the answer of a study finds the effects that were planted in its scores.
 
     uv run benchmarks/answers.py [--seeds 100,101] [--trials 60]
 
-Six kinds of studies of five params, with functions in place of notebooks: two params that matter
-alike, two that act together, one that matters more than another, luck alone, a region where all
-trials fail, and a param that makes trials long. Which params these are, and where their best values
-are, is drawn by the seed. A study is right if it names these params, in this order or in none, and
-no other as one of the first two.
+Each study has five params, the default sampler, and a function in place of a notebook. There are
+six kinds of studies: two params that matter alike, two that act together, one that matters more
+than another, luck alone, a region where all trials fail, and a param that makes trials long. The
+seed determines which params these are, and where their best values are. An answer is right if it
+names these params (and their order, if they have one) and no others.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OWN = "learning_rate = 1e-3\nweight_decay = 1e-4\nmixup = 0.2\nwidth = 128\nlaye
 
 
 class Planted:
-    """What is planted in a study: three params, and the best places of the first two.
+    """The effects that are planted in a study: three params, and the best values of the first two.
 
     Args:
-        kind: The kind of study.
-        seed: By which params and places are drawn.
+        kind: One of `KINDS`.
+        seed: Seed by which the params and their best values are drawn.
     """
 
     def __init__(self, kind: str, seed: int) -> None:
@@ -51,7 +51,7 @@ class Planted:
         self.fails_from = drawn.uniform(0.62, 0.78)
 
     def run(self, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-        """Run a trial."""
+        """Return the outcome of a trial with these params, by the function of this kind."""
         first, second, third = (
             place(spec.params[name], SPACE[name]) for name in (self.first, self.second, self.third)
         )
@@ -77,7 +77,7 @@ class Planted:
         return TrialOutcome(state=TrialState.COMPLETED, scores=scores, duration_s=duration_s)
 
     def is_found(self, found: Insights) -> bool:
-        """Return whether the answer says what was planted."""
+        """Return whether the answer of a study names the planted effects."""
         (mattered,) = found.mattered
         groups = [{*group} for group in mattered.groups]
         both = {self.first, self.second}
@@ -108,7 +108,12 @@ KINDS = (
 
 
 def place(value: Any, dimension: Mapping[str, Any]) -> float:
-    """Return where a value is in its range, from 0 to 1."""
+    """Return the position of a value in its range as a share from 0 to 1, for `log` on a log scale.
+
+    Args:
+        value: The value.
+        dimension: The range, as in a parameters file.
+    """
     low, high = dimension["low"], dimension["high"]
     if dimension.get("log"):
         return math.log(value / low) / math.log(high / low)
@@ -116,7 +121,13 @@ def place(value: Any, dimension: Mapping[str, Any]) -> float:
 
 
 def insights_of(run: Callable[..., TrialOutcome], *, seed: int, trials: int) -> Insights:
-    """Sweep a planted study, and return its answer."""
+    """Run a sweep whose trials are calls of a function, and return the answer of its study.
+
+    Args:
+        run: Function that returns the outcome of a trial, such as `Planted.run`.
+        seed: Seed of the study.
+        trials: Number of trials.
+    """
     with tempfile.TemporaryDirectory() as folder:
         study = {"name": "planted", "trials": trials, "seed": seed}
         settings = {"study": study, "space": SPACE, "objective": {"accuracy": "maximize"}}

@@ -1,10 +1,11 @@
-"""Trains the learning curves on which `pruning.py` compares pruners; they are in `curves/`.
+"""Train the learning curves in `curves/`, on which `pruning.py` compares pruners.
 
     uv run benchmarks/curves.py --trials 80
 
-Each set is a sweep of random configurations, none of them pruned: the network of the digits
-notebook under its one-cycle schedule, a similar one under a constant learning rate, and a network
-of five digits that is trained further on a few images of the other five.
+Each set of curves comes from a sweep with random params and without a pruner. There are three sets:
+the network of the digits notebook under its one-cycle schedule, a similar network under a constant
+learning rate, and a network that was trained on five digits and is fine-tuned on a few images of
+the other five.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ EPOCHS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A notebook that reports `val_acc` once an epoch, and the space of its configurations.
+    """A notebook that reports `val_acc` once an epoch, and its search space.
 
     Attributes:
-        cells: of a notebook that is written for the sweep; none where `notebook` is a file.
-        parameters: the source of its cell of parameters.
+        space: Search space, as in a parameters file.
+        cells: Cells of a notebook that is written for the sweep. Empty if `notebook` is a file.
+        parameters: Source of the parameters cell of that notebook.
+        notebook: Path of an existing notebook. None if `cells` make the notebook.
+        fixed: Values that are the same in all trials.
     """
 
     space: Mapping[str, Any]
@@ -154,11 +158,16 @@ TRAININGS = {
 
 
 def train(name: str, *, trials: int, jobs: int) -> dict[str, Any]:
-    """Sweep over random configurations of a training, from nothing.
+    """Sweep over random params of a training.
+
+    Args:
+        name: Name of the set in `TRAININGS`.
+        trials: Number of trials.
+        jobs: Number of trials at once.
 
     Returns:
-        what `curves/` has of a set: the direction, and for each trial its params and its values,
-        one for each epoch.
+        The content of a file in `curves/`: the direction of the score, and for each completed trial
+        its params and one value for each epoch.
     """
     training = TRAININGS[name]
     data = {
@@ -190,7 +199,7 @@ def train(name: str, *, trials: int, jobs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train the sets that are named, all of them without a name."""
+    """Train the sets that `--sets` names, by default all sets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", default=",".join(TRAININGS))
     parser.add_argument("--trials", type=int, default=80)

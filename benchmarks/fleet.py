@@ -1,12 +1,12 @@
-"""What each trial of a large fleet costs the process that coordinates it.
+"""Measure how much CPU time the sweep's process needs for each trial, with many trials at once.
 
     TMPDIR=/dev/shm uv run benchmarks/fleet.py [--slots 1000] [--trials 5000]
 
-The study, sampler, pruner and SQLite file of a sweep, without kernels and MLflow: as many trials
-run as there are slots, the next one that ends is drawn at random, and each has reported ten times
-by then. Milliseconds of CPU, which a busy machine measures as well as an idle one: medians of "ask"
-(one proposal), "judge" (one report to the pruner), "tell" (one end) and "best" (the best trial, for
-the live table); "trial" is one ask, ten reports and one end.
+The script uses the study, sampler, pruner and SQLite file of a sweep, but no kernels and no MLflow.
+There are as many running trials as slots. A random running trial ends next, after ten reports. The
+table has medians in milliseconds of CPU time, which do not depend on how busy the machine is. "ask"
+is one proposal, "judge" one report to the pruner, "tell" the end of one trial, and "best" a search
+for the best trial, as for the live table. "trial" is the sum of one ask, ten reports and one tell.
 """
 
 from __future__ import annotations
@@ -43,7 +43,16 @@ REPORTS = 10
 
 
 class Fleet:
-    """Runs trials without computing anything; keeps the CPU milliseconds of each kind of call."""
+    """Simulates the trials of one study, and measures the CPU time of each kind of call.
+
+    Attributes:
+        study: The study.
+        took_ms: CPU times of the calls since the last row of the table, by kind, in milliseconds.
+
+    Args:
+        folder: Folder for the study's SQLite file.
+        options: Options of the command line.
+    """
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         chosen = {"name": "fleet", "trials": options.trials, "pruner": options.pruner}
@@ -58,20 +67,20 @@ class Fleet:
         self.took_ms: defaultdict[str, list[float]] = defaultdict(list)
 
     def timed(self, kind: str, call: Callable[[], T]) -> T:
-        """Make a call and note its CPU."""
+        """Make a call, record its CPU time under a kind, and return its result."""
         began_s = time.process_time()
         result = call()
         self.took_ms[kind].append(1e3 * (time.process_time() - began_s))
         return result
 
     def begin(self) -> TrialRecord | None:
-        """Ask for the next trial; None when the study has all its trials."""
+        """Begin the next trial, and return its record. None if the study has all its trials."""
         named = partial("{0}/{1:04d}.ipynb".format, self._folder)
         ask = partial(self.study.ask, self._samplers, lambda n: Path(named(n)))
         return self.timed("ask", ask)
 
     def end(self, record: TrialRecord) -> None:
-        """Report until the trial is pruned or has reported ten times, and tell its end."""
+        """Report scores of a trial until it is pruned or has ten reports, and record its end."""
         final, outcome = self._chance.random(), None
         for step in range(REPORTS):
             value = final + self._chance.random() / (step + 1)

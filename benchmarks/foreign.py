@@ -1,15 +1,16 @@
-"""Do other people's notebooks score and look the same in forked kernels as in started ones?
+"""Check that other people's notebooks have the same results in forked kernels as in started ones.
 
     uv run --with plotly --with ipywidgets --with scrapbook benchmarks/foreign.py [CLONES]
 
-CLONES is a folder of clones, `owner/name` each, `data/foreign` unless another is named; what is
-missing there is cloned from GitHub. Each notebook is swept twice by the real command, once warm and
-once with `--cold`, with the same params and seeds: scores have to be equal to the last bit, and
-outputs cell by cell, times and addresses aside. A notebook that differs is run cold once more,
-which shows whether it is reproducible by itself. Exit code 1 says that forking changed something,
-or that no trial was forked.
+CLONES is a folder with clones of repositories as `owner/name`, by default `data/foreign`. Missing
+repositories are cloned from GitHub. Each notebook is swept twice by the real command with the same
+params and seeds: once with forked kernels ("warm"), and once with `--cold`, which starts each
+kernel. Scores must be equal to the last bit. Outputs must be equal cell by cell, except for times
+and memory addresses. If they differ, the notebook is swept with `--cold` once more, which shows
+whether its results can be reproduced at all. The exit code is 1 if forking changed a result, or if
+no trial was forked.
 
-    benchmarks/foreign.py --only micrograd              # those whose name contains this
+    benchmarks/foreign.py --only micrograd       # notebooks whose repository or path contains this
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ from sweeper.notebooks.reading import read_notebook
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 7
 _NO_NUMBERS: Mapping[str, Any] = {"scores": {}, "series": {}}
-#: Larger files of a repository are not copied: weights, films, archives.
+#: Larger files of a repository, such as weights, films and archives, are not copied (chosen).
 _LARGEST_BYTES = 5_000_000
 
 
 class NotRunnableError(Exception):
-    """A notebook that cannot be swept here: no clone, no package, another version."""
+    """A notebook cannot be swept here: its repository or a package is missing, or it changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """One sweep of a notebook.
+    """The results of one sweep of a notebook.
 
     Attributes:
-        trials: by run id, as `--json` has them.
-        notebooks: what was executed, by run id.
-        wall_s: of the whole command.
-        ending: the exit code, and why the first trial that failed did.
+        trials: Trials in the format of `--json`, by run id.
+        notebooks: Paths of the executed notebooks, by run id.
+        wall_s: Wall time of the whole command in seconds.
+        ending: Exit code, and the message of the first trial that has one.
     """
 
     trials: Mapping[str, Mapping[str, Any]]
@@ -65,7 +66,11 @@ class Ran:
     ending: str
 
     def ways(self) -> str:
-        """How many trials were forked, and shared cells, and by what they were proven."""
+        """Return how kernels were made, as text for the table.
+
+        The text has the number of trials in forked kernels, the number of trials that shared cells,
+        and how the sweep proved that forking changes no result.
+        """
         noted = [_noted(path) for path in self.notebooks.values()]
         forked = sum(note.get("kernel") == "warm" for note in noted)
         shared = sum(bool(note.get("shared_cells")) for note in noted)
@@ -79,18 +84,20 @@ def _noted(path: Path) -> Mapping[str, Any]:
 
 
 def main() -> int:
-    """Compare, and print the table and the differences."""
+    """Compare the notebooks, and print the table and the differences. Return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("clones", type=Path, nargs="?", default=ROOT / "data" / "foreign")
-    parser.add_argument("--only", default="", help="those whose repository or path contains this")
+    parser.add_argument(
+        "--only", default="", help="notebooks whose repository or path contains this"
+    )
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for one sweep")
     parser.add_argument("--keep", type=Path, help="where executed notebooks are left")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a sweep that runs is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # `finished` then ends its sweep.
     chosen = [one for one in NOTEBOOKS if options.only in f"{one.repo}/{one.path}"]
     needs = sorted({need for one in chosen for need in one.needs})
     if missing := [need for need in needs if importlib.util.find_spec(need) is None]:
@@ -115,13 +122,18 @@ def main() -> int:
 
 
 def compared(foreign: Foreign, folder: Path, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Sweep a notebook both ways.
+    """Sweep a notebook with forked and with started kernels, and compare the results.
+
+    Args:
+        foreign: The notebook.
+        folder: Folder for copies of notebooks and for results.
+        options: Options of the command line.
 
     Returns:
-        Its row of the table, and what forking has changed.
+        The notebook's row of the table, and lines about what forking has changed.
 
     Raises:
-        NotRunnableError: it cannot be swept here.
+        NotRunnableError: The notebook cannot be swept here.
     """
     if missing := [need for need in foreign.needs if importlib.util.find_spec(need) is None]:
         raise NotRunnableError(f"needs {', '.join(missing)}")
@@ -132,7 +144,8 @@ def compared(foreign: Foreign, folder: Path, options: argparse.Namespace) -> tup
     scores = list(_unequal_scores(cold, warm, foreign.tolerance))
     outputs = list(_unequal_outputs(cold, warm))
     note = ""
-    if scores or outputs:  # which of it comes from the notebook itself?
+    if scores or outputs:
+        # Find the differences that also appear between two sweeps without forking.
         again = swept(foreign, clone, place, "cold again", options)
         by_itself = list(_unequal_scores(cold, again, foreign.tolerance))
         if by_itself:
@@ -183,7 +196,7 @@ def _unequal_outputs(expected: Ran, found: Ran) -> Iterator[str]:
 
 
 def where(line: str) -> str:
-    """Of a difference in the outputs only the cell, whichever the trial."""
+    """Return the cell that a line about a difference in the outputs names, such as `cell 3`."""
     return line.split(": ")[1]
 
 
@@ -191,7 +204,18 @@ def where(line: str) -> str:
 
 
 def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argparse.Namespace) -> Ran:
-    """Run the command on a fresh copy of the repository, always at the same path."""
+    """Run the sweep's command on a fresh copy of the repository, always at the same path.
+
+    Args:
+        foreign: The notebook.
+        clone: Folder of the repository's clone.
+        place: Folder for the copy and the results.
+        way: `warm` for forked kernels, otherwise the command gets `--cold`.
+        options: Options of the command line.
+
+    Raises:
+        NotRunnableError: No trial has run.
+    """
     results = place / way
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
@@ -209,7 +233,8 @@ def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argpars
     command += ["-o", str(results / "{run_id}.ipynb"), "-p", str(parameters)]
     command += ["-j", str(options.jobs), "--json"] + ([] if way == "warm" else ["--cold"])
     command += ["--study", f"{study['name']} {way}"]
-    command += ["--tracking-uri", f"sqlite:///{place.parent}/mlflow.db"]  # made only once
+    # One MLflow store for all sweeps, because it takes seconds to create a store.
+    command += ["--tracking-uri", f"sqlite:///{place.parent}/mlflow.db"]
     started_s = time.monotonic()
     output, complaint, code = finished(command, cwd=place, limit_s=options.limit)
     took_s = time.monotonic() - started_s
@@ -232,14 +257,20 @@ def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argpars
 
 
 def finished(command: Sequence[str], *, cwd: Path, limit_s: float) -> tuple[str, str, int]:
-    """Run a command, and return its output, its complaints and its exit code."""
+    """Run a command, and return its stdout, its stderr and its exit code.
+
+    Args:
+        command: Words of the command.
+        cwd: Folder in which it runs.
+        limit_s: Seconds after which it is ended.
+    """
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
     )
     try:
         output, complaint = running.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        running.terminate()  # the sweep ends its kernels itself
+        running.terminate()  # At SIGTERM, the sweep ends its kernels itself.
         output, complaint = running.communicate()
         complaint += f"\nit did not end within {limit_s:.0f} s"
     finally:
@@ -248,10 +279,14 @@ def finished(command: Sequence[str], *, cwd: Path, limit_s: float) -> tuple[str,
 
 
 def fresh_copy(foreign: Foreign, clone: Path, copy: Path) -> Path:
-    """The notebook as it is swept, in a fresh copy of the repository.
+    """Copy the repository, and prepare the notebook in the copy for a sweep.
+
+    Returns:
+        Path of the prepared notebook.
 
     Raises:
-        NotRunnableError: it is not the version that the table knows.
+        NotRunnableError: The notebook is not the version for which the entry in `NOTEBOOKS` was
+            written.
     """
     shutil.rmtree(copy, ignore_errors=True)
     notebook = copy / foreign.path
@@ -264,10 +299,11 @@ def fresh_copy(foreign: Foreign, clone: Path, copy: Path) -> Path:
 
 
 def prepared(foreign: Foreign, path: Path) -> NotebookNode:
-    """The notebook as it is swept: with a parameters cell, its edits, and a cell with the score.
+    """Return the notebook with a parameters cell, its edits, and a last cell that sets the score.
 
     Raises:
-        NotRunnableError: it is not the version that the table knows.
+        NotRunnableError: The notebook is not the version for which the entry in `NOTEBOOKS` was
+            written.
     """
     v4 = nbformat.v4
     if not path.exists():
@@ -306,15 +342,15 @@ def prepared(foreign: Foreign, path: Path) -> NotebookNode:
 
 
 def example(dimension: Any) -> Any:
-    """A value of a dimension as a parameters file has it."""
+    """Return one value of a dimension in the form of a parameters file: its least or first."""
     return dimension["low"] if isinstance(dimension, Mapping) else dimension[0]
 
 
 def cloned(repo: str, clones: Path) -> Path:
-    """The folder of a repository's clone, which is made if it is missing.
+    """Return the folder of a repository's clone. Clone the repository if the folder is missing.
 
     Raises:
-        NotRunnableError: it is missing, and GitHub cannot be reached.
+        NotRunnableError: The folder is missing, and the repository cannot be cloned from GitHub.
     """
     clone: Path = clones.resolve() / repo
     if not clone.exists():
@@ -340,7 +376,7 @@ def _unneeded(folder: str, names: Sequence[str]) -> set[str]:
 
 
 def write_digits(folder: Path) -> None:
-    """Scikit-learn's 1,797 digits in MNIST's format, so that nothing is downloaded."""
+    """Write 1,400 of scikit-learn's digits in MNIST's format, so that nothing is downloaded."""
     import numpy as np
     from sklearn.datasets import load_digits
 
@@ -359,7 +395,7 @@ def write_digits(folder: Path) -> None:
 
 
 def name_of(foreign: Foreign) -> str:
-    """A notebook's name in the table."""
+    """Return the name of a notebook in the table: repository and file."""
     return f"{foreign.repo.split('/')[-1]}: {Path(foreign.path).stem}"
 
 

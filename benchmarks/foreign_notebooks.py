@@ -1,4 +1,4 @@
-"""Notebooks of other people that `foreign.py` sweeps, and what of each is changed for it."""
+"""Notebooks of other people that `foreign.py` sweeps, and the changes that the sweep needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: A dimension as a parameters file has it.
+#: Search space in the form of a parameters file.
 Space = Mapping[str, Any]
 
 
@@ -15,20 +15,22 @@ class Foreign:
     """One notebook, and how it is swept.
 
     Attributes:
-        repo: on GitHub, `owner/name`.
-        path: of the notebook in the repository.
-        space: what is swept; names that no tagged cell assigns get a parameters cell at the top.
-        score: an expression that a cell at the end computes; empty when `scores` says how.
-        objective: name of the score.
-        scores: how to find it where the notebook itself puts it out, as in a parameters file.
-        edits: texts in the notebook's code, and what replaces them; each is there.
-        leave_out: cells that hold one of these texts are left out.
-        until: the cell that holds this text and all after it are left out.
-        needs: modules to import beyond this project's own.
-        tolerance: relative, between scores; 0 for equal to the last bit.
-        has_digits: whether it reads MNIST from `data`, in place of which it gets scikit-learn's
-            digits in MNIST's format.
-        fails: whether it fails in Jupyter too; its outputs are compared all the same.
+        repo: Repository on GitHub, `owner/name`.
+        path: Path of the notebook in the repository.
+        space: Search space. If the notebook has no cell with the tag `parameters`, it gets one with
+            these names at the top.
+        score: Expression that is evaluated in a new last cell. Empty if `scores` is given.
+        objective: Name of the score.
+        scores: Source of a score that the notebook itself prints or computes, as in a parameters
+            file.
+        edits: Pairs of a text in the notebook's code, which must occur, and its replacement.
+        leave_out: Code cells that contain one of these texts are removed.
+        until: The cell that contains this text is removed, and all cells after it.
+        needs: Modules that the notebook imports and this project does not install.
+        tolerance: Allowed relative difference of scores. 0 if they must be equal to the last bit.
+        has_digits: Whether the notebook reads MNIST from `data`. It then gets scikit-learn's digits
+            in MNIST's format.
+        fails: Whether the notebook also fails in Jupyter. Its outputs are compared nevertheless.
     """
 
     repo: str
@@ -55,7 +57,7 @@ _BOOK, _MODELS, _HANDSON = (
     "rasbt/deeplearning-models",
     "ageron/handson-ml3",
 )
-#: What its notebooks do last: they make scripts of themselves.
+#: Text in the last cell of some notebooks, which would convert the notebook to a script.
 _TO_SCRIPT = ".convert_notebook_to_script"
 _PLOTS = ("matplotlib", "pandas", "sklearn")
 _TORCH = ("matplotlib", "torch", "torchvision", "sklearn")
@@ -188,7 +190,8 @@ NOTEBOOKS: Sequence[Foreign] = (
         edits=[("[16, 16, 1]", "[hidden, hidden, 1]"), ("range(100)", "range(8)")],
         score="total_loss.data",
         needs=["matplotlib", "sklearn"],
-        tolerance=1e-9,  # it sums over sets of objects, whose order is that of their addresses
+        # The notebook sums over sets of objects, whose order depends on their memory addresses.
+        tolerance=1e-9,
     ),
     Foreign(
         repo=_BOOK,
@@ -344,7 +347,7 @@ NOTEBOOKS: Sequence[Foreign] = (
         until="fetch_california_housing",
         score="rnd_search_cv.score(X_test, y_test) + svm_clf2.decision_function(X)[0] + penalty",
         needs=_PLOTS,
-        fails=True,  # its own code, with NumPy 2.4.6
+        fails=True,  # The notebook's own code raises an error with NumPy 2.4.6.
     ),
     Foreign(
         repo=_HANDSON,

@@ -1,13 +1,13 @@
-"""Trials that share a real GPU: how much sooner a sweep ends, and whether any number changes.
+"""Measure how much faster a sweep is if trials share a real GPU, and whether any result changes.
 
     uv run benchmarks/gpu.py [--steps 600] [--modes slice,mps] [--budget-s 520] [--cpu]
 
-The notebook trains a ResNet18 on images of CIFAR's size, made up from a seed. Sweeps of 12 trials
-with the same params run with 1, 2, 4 and 8 slots and with `-j auto`, without and with NVIDIA's MPS.
-All of it ends within the budget; what there was no time for is left out and named.
-Each trial's score is a hash of its weights, so sweeps have to agree in every bit, whether kernels
-were started or forked and whoever was beside them. `--cpu` runs everything with few steps on the
-processor, to try the script itself. The last line is JSON.
+The notebook trains a ResNet18 on random images of CIFAR's size. Sweeps of 12 trials with the same
+params run with 1, 2, 4 and 8 slots and with `-j auto`, without and with NVIDIA's MPS. Sweeps that
+do not fit into the time budget are skipped and named at the end. Each trial's score is a hash of
+its weights. So all sweeps must have the same scores to the last bit, no matter whether kernels were
+started or forked, and which trials ran at the same time. `--cpu` tries the script itself, with few
+steps on the CPU. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from torch import nn
 from torch.nn import functional as F
 import sweeper
 """
-#: May be run once for all trials: it stays on the processor.
+#: This cell uses no GPU, so it may be shared: run once for all trials, whose kernels are then
+#: forked.
 DATA = """
 draw = torch.Generator().manual_seed(1)
 images = torch.randn({images}, 3, 32, 32, generator=draw)
@@ -92,14 +93,18 @@ digest = float(int(hashlib.sha256(weights).hexdigest()[:12], 16))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a sweep came to.
+    """The results of one sweep.
 
     Attributes:
-        took_s: from the first trial's start to the last one's end.
-        forked: trials whose kernel was forked.
-        peak_gb: the most memory that a trial took.
-        busy_share: of the time of its trials, in which GPUs ran anything; None if not known.
-        hashes: of the weights, by trial.
+        mode: How trials shared the GPU: `mps` with NVIDIA's MPS, `slice` in turns without it.
+        slots: Number of trials at once, or `auto`.
+        took_s: Seconds from the first trial's start to the last trial's end.
+        completed: Number of completed trials.
+        forked: Number of trials in forked kernels.
+        peak_gb: Largest GPU memory of a trial, in GB.
+        busy_share: Mean share of the trials' time in which the GPU computed, from 0 to 1. None if
+            it is not known.
+        hashes: Hashes of the final weights, by run id.
     """
 
     mode: str
@@ -115,7 +120,15 @@ class Run:
 def sweep(
     folder: Path, *cells: str, jobs: int | str, mps: str = "off", **settings: Any
 ) -> SweepResult:
-    """Run a sweep in a folder of its own; the same study seed gives the same params."""
+    """Run a sweep of a notebook with these cells. All sweeps have the same seed and params.
+
+    Args:
+        folder: Folder for this sweep only.
+        *cells: Cells of the notebook.
+        jobs: Number of trials at once, or `auto`.
+        mps: Whether to use NVIDIA's MPS: `auto` or `off`.
+        **settings: Further sections of the parameters file.
+    """
     parameters = "lr = 0.05\nsize = 0\nseed = 0"
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters=parameters)
     data: dict[str, Any] = {
@@ -133,7 +146,14 @@ def sweep(
 
 
 def train(root: Path, *, mode: str, slots: str, options: argparse.Namespace) -> Run:
-    """Sweep over the learning rate of a ResNet18."""
+    """Sweep over the learning rate of a ResNet18, and return the measured results.
+
+    Args:
+        root: Folder for the folders of all sweeps.
+        mode: `mps` or `slice`, as in `Run`.
+        slots: Number of trials at once, or `auto`.
+        options: Options of the command line.
+    """
     names = {"steps": options.steps, "batch": options.batch}
     names |= {"images": 8 * options.batch, "width": options.width}
     result = sweep(
@@ -169,15 +189,18 @@ def _filled(cell: str, names: dict[str, int]) -> str:
 
 
 def _has_cuda() -> bool:
-    """Whether torch finds a GPU; asked in a process of its own, which alone initialises CUDA."""
+    """Return whether torch finds a GPU.
+
+    Another process checks this, so that CUDA is not initialised in this process.
+    """
     asking = [sys.executable, "-c", "import torch; assert torch.cuda.is_available()"]
     return subprocess.run(asking, capture_output=True, check=False).returncode == 0
 
 
 def main() -> None:
-    """Measure and print one table, and all figures as JSON."""
+    """Run the sweeps, print one table, and print all results as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--steps", type=int, default=600, help="of a trial (default: 600)")
+    parser.add_argument("--steps", type=int, default=600, help="steps of a trial (default: 600)")
     parser.add_argument("--batch", type=int, default=128, help="images in a step (default: 128)")
     parser.add_argument("--width", type=int, default=64, help="channels (default: 64)")
     parser.add_argument("--slots", default="1,2,4,8,auto", help="default: 1,2,4,8,auto")

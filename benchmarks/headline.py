@@ -1,19 +1,19 @@
-"""How soon a sweep has a good score: the loop that a user would write, and this engine.
+"""Compare how soon a good score is found: by this project, and by a loop that a user would write.
 
     uv run benchmarks/headline.py --seeds 8 --runs runs.jsonl
     uv run benchmarks/headline.py --seeds 1 --trials 4 --epochs 1
     uv run --with wordfreq benchmarks/headline.py --notebook languages --pruners auto
 
-The loop is `study.optimize(n_jobs=2)` of Optuna's default sampler around papermill, with the score
-read from the executed notebook and logged to MLflow by hand. It has `OMP_NUM_THREADS=1`, which a
-careful user sets. This engine has its defaults, the parameters file as it is, with its trial in
-`start`, and each of `--pruners`; it goes on for as long as the loop of the same seed took. All try
-the same notebook in the same space, on the same cores, in turns for each seed; clocks begin with
-the process, so that imports count. Of the notebooks, `digits` is the example of this project, on
-which most params do well; on `languages` few do, and there the loop begins with the notebook's own
-values, too.
+The loop is `study.optimize(n_jobs=2)` with Optuna's default sampler around papermill. It reads the
+score from the executed notebook and logs it to MLflow. It has `OMP_NUM_THREADS=1`, which a careful
+user sets. The engine, which is this project, has its defaults and the parameters file with its
+trial in `start`. It runs once with each of `--pruners`, for as long as the loop of the same seed
+took. All contenders have the same notebook, search space and cores, and take turns for each seed.
+Their times include the start of their processes and imports. `digits` is this project's example
+notebook, where most params give good scores. With `languages`, few params do, and the loop also
+begins with the notebook's original values.
 
-`--runs` keeps what was measured: one line for each sweep. What the file has is not run again.
+The file of `--runs` has one line for each sweep. Sweeps that are in the file are not run again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any
 PROJECT = Path(__file__).parents[1]
 JOBS = 2
 LOOP = "loop"
-#: The engine's trials, in multiples of the loop's, if time allows.
+#: The engine may run this many times as many trials as the loop, within the loop's time.
 _MORE = 4
 #: Options of this script for the params that are the same in all trials.
 _OPTIONS = {"epochs": "epochs", "per_language": "words"}
@@ -44,12 +44,14 @@ _OPTIONS = {"epochs": "epochs", "per_language": "words"}
 
 @dataclass(frozen=True, kw_only=True)
 class Research:
-    """A notebook, and what a user writes for it in the loop.
+    """A notebook, its parameters file, and what a user would write for it in the loop.
 
     Attributes:
-        printed: the accuracy on validation data, as the notebook prints it after each epoch.
-        suggest: the params of a trial.
-        begins_with_start: whether the loop, too, tries first what stands in `start`.
+        notebook: Path of the notebook.
+        parameters: Path of the parameters file.
+        printed: Pattern of the accuracy on validation data that the notebook prints.
+        suggest: Function that returns the params of an Optuna trial.
+        begins_with_start: Whether the loop also begins with the trials in `start` of the file.
     """
 
     notebook: Path
@@ -107,13 +109,13 @@ RESEARCH = {
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One sweep: when it had which score, in seconds from its start.
+    """The scores and times of one sweep. All times are in seconds from its start.
 
     Attributes:
-        scores: of the trials that completed, with the seconds at which they ended.
-        ends_s: when trials ended, however they did, in seconds.
-        wall_s: until everything was recorded.
-        trials_s: how long trials ran, in all, by the state in which the sweep left them.
+        scores: Time and score of the end of each completed trial.
+        ends_s: Times at which trials ended, in any state.
+        wall_s: Time at which all results were recorded and the process had ended.
+        trials_s: Seconds that trials ran, as sums by the trials' states at the end of the sweep.
     """
 
     scores: list[tuple[float, float]]
@@ -122,25 +124,25 @@ class Run:
     trials_s: dict[str, float]
 
     def best_at(self, seconds: float) -> float:
-        """The best score up to a time; 0 before the first."""
+        """Return the best score up to a time. 0 if no trial had completed."""
         return max((score for ended_s, score in self.scores if ended_s <= seconds), default=0.0)
 
     def share_of(self, state: str) -> float:
-        """The share of the slots' time in which trials ran that ended in a state."""
+        """Return the share of the slots' time that trials used which ended in this state."""
         return self.trials_s.get(state, 0.0) / (JOBS * self.wall_s)
 
     @property
     def idle(self) -> float:
-        """The share of the slots' time in which no trial ran."""
+        """Share of the slots' time in which no trial ran, from 0 to 1."""
         return 1 - sum(self.trials_s.values()) / (JOBS * self.wall_s)
 
     def reached(self, score: float) -> float | None:
-        """The seconds until a score this good; None where there was none."""
+        """Return the time of the first score that is at least this good. None if there is none."""
         return min((ended_s for ended_s, found in self.scores if found >= score), default=None)
 
 
 def run_notebook(research: Research, output: Path, params: Mapping[str, Any]) -> float:
-    """Run the notebook as a user does in a loop; its accuracy on validation data."""
+    """Run the notebook with papermill, as a user does in a loop, and return its accuracy."""
     import papermill
 
     node = papermill.execute_notebook(
@@ -159,7 +161,12 @@ def run_notebook(research: Research, output: Path, params: Mapping[str, Any]) ->
 def loop(
     research: Research, folder: Path, *, seed: int, trials: int, fixed: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What a user would write around the notebook."""
+    """Run the loop that a user would write, in this process.
+
+    Returns:
+        The scores, the times of all ends, and the seconds of trials. Times are in seconds since
+        1970.
+    """
     import optuna
     from mlflow import MlflowClient
 
@@ -203,11 +210,19 @@ def engine(
     fixed: Mapping[str, int],
     until: float,
 ) -> dict[str, Any]:
-    """This engine, with a pruner; the rest is its default.
+    """Run a sweep of this project in this process, with its defaults except for the pruner.
 
     Args:
-        trials: of the loop, of which it may run more in the same time.
-        until: the time of day at which it ends.
+        research: The notebook and its parameters file.
+        folder: Folder for the outputs.
+        pruner: Name of the pruner.
+        seed: Seed of the study.
+        trials: Number of trials of the loop. The sweep may have more trials in the same time.
+        fixed: Params that are the same in all trials.
+        until: Time at which the sweep ends, in seconds since 1970.
+
+    Returns:
+        The same values as those of `loop`.
     """
     from sweeper import Settings, Sweep
     from sweeper.trials import TrialState
@@ -245,12 +260,16 @@ def run(
     fixed: Mapping[str, int],
     limit_s: float,
 ) -> Run:
-    """One sweep in a process and a folder of its own.
+    """Run one sweep of a contender in a new process and a new folder.
 
     Args:
-        notebook: its name in `RESEARCH`.
-        fixed: params that are the same in all trials.
-        limit_s: how long it goes on, with the start of its process; the loop has its trials.
+        contender: `loop`, or `engine, ` and the name of a pruner.
+        notebook: Name of the notebook in `RESEARCH`.
+        seed: Seed of the sampler.
+        trials: Number of trials of the loop.
+        fixed: Params that are the same in all trials.
+        limit_s: Seconds after which the engine ends, counted from the start of its process. The
+            loop ignores it.
     """
     began_s = time.time()
     options = [f"--notebook={notebook}", f"--first={seed}", f"--trials={trials}"]
@@ -264,7 +283,11 @@ def run(
 
 
 def _in_process(contender: str, *options: str) -> Any:
-    """What a process of its own prints last; the notebooks go to a folder of its own."""
+    """Run a contender in a new process with a temporary folder.
+
+    Returns:
+        The JSON in the last line that the process prints.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     if contender == LOOP:
         environment["OMP_NUM_THREADS"] = "1"
@@ -280,7 +303,7 @@ def _in_process(contender: str, *options: str) -> Any:
 
 
 def read_runs(path: Path | None) -> dict[str, Run]:
-    """The sweeps that a file has, by what they are."""
+    """Return the sweeps in a file of `--runs`, by a text that describes each sweep."""
     if path is None or not path.exists():
         return {}
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -293,7 +316,12 @@ def read_runs(path: Path | None) -> dict[str, Run]:
 
 
 def in_words(values: Sequence[float | None], form: str) -> str:
-    """Median and quartiles; None counts as later than any."""
+    """Return median, lower and upper quartile as cells of a table.
+
+    Args:
+        values: Values, where None (never reached) counts as larger than any number.
+        form: Format of a number.
+    """
     known = sorted(float("inf") if value is None else value for value in values)
     if len(known) == 1:
         known = known * 2
@@ -302,7 +330,7 @@ def in_words(values: Sequence[float | None], form: str) -> str:
 
 
 def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
-    """Print the table; return its medians."""
+    """Print the table that compares the contenders. Return its medians by the titles of rows."""
     rows: list[tuple[str, Sequence[float | None], str]] = []
     loops = runs[LOOP]
     for name, found in runs.items():
@@ -333,13 +361,17 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
 
 
 def draw(runs: dict[str, list[Run]], picture: Path) -> None:
-    """Draw trials and the best score over wall time: medians as lines, quartiles as bands."""
+    """Draw the number of trials and the best score over wall time.
+
+    Lines are medians over the seeds, and bands are quartiles.
+    """
     import matplotlib.pyplot as plt
     import numpy as np
 
     figure, (ended, scores) = plt.subplots(ncols=2, figsize=(9.6, 3.4), layout="constrained")
     seconds = np.linspace(0, max(one.wall_s for one in runs[LOOP]), 240)
-    soon_s, ends = seconds[-1] / 6, []  # the first trial alone may have a score far below
+    # The axis of scores fits the time after `soon_s`, because the first scores may be far lower.
+    soon_s, ends = seconds[-1] / 6, []
     colours = ("#888888", "#c04a1a", "#2a6f97", "#4a7a3a")
     for (name, found), colour in zip(runs.items(), colours, strict=False):
         pruner = name.removeprefix("engine, ")
@@ -415,7 +447,7 @@ def main() -> None:
 
 
 def contend(options: argparse.Namespace, sizes: Mapping[str, Any]) -> Any:
-    """What a process of its own does and prints."""
+    """Run one contender in this process, and return its result, which the process prints."""
     research = RESEARCH[options.notebook]
     if options.contender == LOOP:
         return loop(research, options.folder, seed=options.first, **sizes)

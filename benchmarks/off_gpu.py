@@ -1,8 +1,9 @@
-"""A sweep with `pruner: auto` on a simulated GPU that few trials fill, over known learning curves.
+"""Simulate a sweep with `pruner: auto` whose trials fill the memory of a GPU.
 
-`pruning.py` replays studies with it. The package's own `Freezer`, `PredictivePruner` and `Control`
-decide, as in a sweep. Only time, slots and memory are simulated: all trials train equally fast, and
-a trial begins at once when it has a slot and GPU memory.
+`pruning.py` uses this simulation to replay studies from known learning curves. The package's own
+`Freezer`, `PredictivePruner` and `Control` decide, as in a real sweep. Only time, slots and memory
+are simulated: all trials train equally fast, and a trial begins at once when it has a slot and GPU
+memory. A frozen trial is paused, and may leave the GPU: its memory is then copied to host memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sweeper.sweep.scheduling.decisions import Freeze, Prune, TakeOff, Thaw
 from sweeper.sweep.scheduling.freezing import Freezer
 from sweeper.trials import Blocked, Machine, RunningTrial
 
-#: Seconds of one epoch, where a trial of 52 epochs takes ten minutes (chosen).
+#: Seconds of one epoch: a trial of 52 epochs takes ten minutes (chosen).
 EPOCH_S = 600 / 52
 #: Seconds in which a trial leaves the GPU, or returns to it: 8.4 GB at 5 GB/s (assumed).
 COPY_S = 2.0
@@ -76,7 +77,7 @@ class SweepOnGpu:
             self._fill_gpu()
 
     def curves(self, *, frozen: Collection[int]) -> Curves:
-        """Return the learning curves so far, as a study does."""
+        """Return the learning curves so far, in the form in which a real study returns them."""
         by_number = {
             number: replace(curve, state="frozen") if number in frozen else curve
             for number, curve in self.seen.items()
@@ -84,7 +85,7 @@ class SweepOnGpu:
         return Curves(by_number=by_number, sign=1.0)
 
     def why_pruned(self, number: int, pruner: PredictivePruner) -> str:
-        """Return no reason, because nobody reads it."""
+        """Return an empty text, because the simulation does not use the reason."""
         return ""
 
     # --- what happens to a trial ------------------------------------------------------------------
@@ -155,7 +156,7 @@ class SweepOnGpu:
                 blocked=self._blocked,
                 can_leave_gpu=self._has_host_room,
                 leave_gpu=lambda: True,
-                return_to_gpu=lambda: False,  # The event IS_BACK says when it has returned.
+                return_to_gpu=lambda: False,  # The event IS_BACK says when the trial has returned.
             )
         )
         self.seen[number], self._live[number] = Curve(values={}, state="running"), trial
@@ -174,7 +175,10 @@ class SweepOnGpu:
         return sum(trial.control.is_off_gpu for trial in self._live.values()) < self._room
 
     def _blocked(self) -> Blocked | None:
-        """Return why no trial can be frozen now, or None if another one could then begin."""
+        """Return why no other trial could begin if a trial were frozen now. None if one could.
+
+        None can begin if the GPU is full and host memory has no room for another frozen trial.
+        """
         is_free = not self._queue and len(self._on_gpu) < self._jobs
         if is_free or self._has_host_room():
             return None

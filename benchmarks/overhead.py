@@ -1,13 +1,14 @@
-"""What a trial costs beyond its cells: papermill, scripts and this engine, in turns in one run.
+"""Measure the time of a trial beyond that of its cells: with papermill, scripts and this project.
 
     uv run --with wordfreq benchmarks/overhead.py [--notebooks imports,data] [--jobs 1,2]
 
 Each round runs one batch of trials with every contender, so that a change of the machine's load
-meets all of them. This engine's batches are whole sweeps: Optuna on SQLite, the executed
-notebooks, scores, MLflow with both artifacts. Its first trials run in kernels that are started,
-while it learns what to fork: "ms a trial" is the time from one start to the next after that, times
-the trials at once, and "with warm-up" counts everything. "on the path" is what lies between the
-cells of one trial and those of the next on its slot. CPU is of all processes, per trial.
+affects all of them. The batches of notebook-hpo are whole sweeps: Optuna on SQLite, the executed
+notebooks, scores, MLflow with both artifacts. Its first trials run in started kernels (the
+warm-up), until kernels can be forked. "ms a trial" is the time from one trial's start to the next
+trial's start after the warm-up, times the number of trials at once. "with warm-up" is the time of
+the whole sweep per trial. "on the path" is the time between the last cell of a trial and the first
+cell of the next trial in the same slot. "CPU ms" is the CPU time of all processes per trial.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from joblib.externals.loky import get_reusable_executor
 from sweeper import Settings, Sweep
 from sweeper.testing import write_notebook
 
-#: Of each notebook the cells before x, and the others; its parameters cell is `x = 0.5`.
+#: For each notebook the cells that do not depend on the param x, and the cells that do. Its
+#: parameters cell is `x = 0.5`.
 NOTEBOOKS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "two lines": ((), ("y = x * 2", "val = y")),
-    # The same with half a second in which the machine is idle, as while a GPU computes.
+    # The same, with half a second in which the CPU is idle, as it is while a GPU computes.
     "two lines and a wait": (("import time",), ("y = x * 2\ntime.sleep(0.5)", "val = y")),
     "imports": (
         ("import matplotlib.pyplot, numpy, pandas, sklearn.linear_model, torch, torchvision",),
@@ -78,13 +80,20 @@ NOTEBOOKS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
 }
-#: All kernels and scripts compute with one thread, so that trials at once do not fight.
+#: Kernels and scripts compute with one thread each, so that trials at once do not share cores.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one batch took: seconds on the clock, of CPU, and between the cells of trials."""
+    """The times of one batch of trials, in seconds per trial.
+
+    Attributes:
+        trial_s: Wall time after the warm-up, times the number of trials at once.
+        whole_s: The same for the whole batch, including the warm-up.
+        cpu_s: CPU time of all processes.
+        path_s: Time between the cells of one trial and those of the next. None if not measured.
+    """
 
     trial_s: float
     whole_s: float
@@ -96,7 +105,13 @@ Run = Callable[[str, Path, int, int], Batch]
 
 
 def timed(call: Callable[[], None], trials: int, jobs: int) -> Batch:
-    """A batch whose trials are all alike."""
+    """Run a batch without a warm-up, and return its times.
+
+    Args:
+        call: Runs the batch.
+        trials: Number of trials in the batch.
+        jobs: Number of trials at once.
+    """
     cpu_s, started_s = cpu_of_all_s(), time.monotonic()
     call()
     took_s = (time.monotonic() - started_s) * jobs / trials
@@ -104,7 +119,7 @@ def timed(call: Callable[[], None], trials: int, jobs: int) -> Batch:
 
 
 def cpu_of_all_s() -> float:
-    """CPU seconds of this process and of all that have ended below it."""
+    """Return the CPU seconds of this process and of its child processes that have ended."""
     return sum(
         used.ru_utime + used.ru_stime
         for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -112,7 +127,7 @@ def cpu_of_all_s() -> float:
 
 
 def plain_papermill(name: str, folder: Path, trials: int, jobs: int) -> Batch:
-    """What a user would write: `papermill.execute_notebook` in joblib processes."""
+    """Run a batch as a user would: `papermill.execute_notebook` in processes of joblib."""
 
     def run(number: int) -> None:
         papermill.execute_notebook(
@@ -122,15 +137,22 @@ def plain_papermill(name: str, folder: Path, trials: int, jobs: int) -> Batch:
             progress_bar=False,
         )
 
-    Parallel(n_jobs=jobs)(delayed(lambda: None)() for _ in range(jobs))  # workers are up
+    # Start the worker processes before the measurement.
+    Parallel(n_jobs=jobs)(delayed(lambda: None)() for _ in range(jobs))
     try:
         return timed(lambda: Parallel(n_jobs=jobs)(map(delayed(run), range(trials))), trials, jobs)
     finally:
-        get_reusable_executor().shutdown(wait=True)  # they would keep the folder open
+        get_reusable_executor().shutdown(wait=True)  # Workers would keep the folder open.
 
 
 def commands(command: Callable[[int], list[str]], trials: int, jobs: int) -> Batch:
-    """A process for each trial."""
+    """Run a batch with one process for each trial.
+
+    Args:
+        command: Returns the command for a trial's number.
+        trials: Number of trials.
+        jobs: Number of processes at once.
+    """
 
     def run(number: int) -> None:
         subprocess.run(command(number), check=True, capture_output=True)
@@ -140,7 +162,7 @@ def commands(command: Callable[[int], list[str]], trials: int, jobs: int) -> Bat
 
 
 def papermill_processes(name: str, folder: Path, trials: int, jobs: int) -> Batch:
-    """`papermill` on the command line, for each trial."""
+    """Run a batch with one call of the command `papermill` for each trial."""
     there = [sys.executable, "-m", "papermill", "--no-progress-bar", str(folder / "nb.ipynb")]
     return commands(
         lambda n: [*there, str(folder / f"{n}.ipynb"), "-p", "x", str(n / trials)], trials, jobs
@@ -148,7 +170,7 @@ def papermill_processes(name: str, folder: Path, trials: int, jobs: int) -> Batc
 
 
 def scripts(name: str, folder: Path, trials: int, jobs: int) -> Batch:
-    """The notebook's cells as a script."""
+    """Run a batch with the notebook's cells as a script, in one process for each trial."""
     script = folder / "nb.py"
     leading, rest = NOTEBOOKS[name]
     script.write_text("\n".join(["import sys", "x = float(sys.argv[1])", *leading, *rest]))
@@ -156,7 +178,10 @@ def scripts(name: str, folder: Path, trials: int, jobs: int) -> Batch:
 
 
 def function(name: str, folder: Path, trials: int, jobs: int) -> Batch:
-    """The cells that depend on x, in a process where the others have run."""
+    """Run the cells that depend on x in one process, after the other cells have run there once.
+
+    The time of the other cells is not measured.
+    """
     leading, rest = NOTEBOOKS[name]
     program = (
         f"import time\nnames = {{}}\nfor cell in {leading!r}: exec(cell, names)\n"
@@ -172,8 +197,8 @@ def function(name: str, folder: Path, trials: int, jobs: int) -> Batch:
 
 
 def this_engine(name: str, folder: Path, trials: int, jobs: int, *, kernels: str = "auto") -> Batch:
-    """A whole sweep with everything logged."""
-    # So that slots have more than one, as in any sweep, or most run after the warm-up.
+    """Run a whole sweep of notebook-hpo, with everything logged, and return its times."""
+    # There are enough trials that each slot has several, and that most run after the warm-up.
     trials = max(trials, 3 * jobs if kernels == "cold" else 24 + 4 * jobs)
     data = {
         "objective": {"val": "maximize"},
@@ -210,7 +235,10 @@ def this_engine(name: str, folder: Path, trials: int, jobs: int, *, kernels: str
 
 
 def _steady_s(starts_s: Sequence[float], jobs: int) -> float:
-    """From one start to the next on a slot, without the first trial of each."""
+    """Return the seconds from one trial's start to the next in a slot, as a median.
+
+    The first trial of each slot does not count.
+    """
     steady = sorted(starts_s)[jobs:]
     return statistics.median(
         (later - earlier) / (len(steady) // 2) * jobs
@@ -219,7 +247,13 @@ def _steady_s(starts_s: Sequence[float], jobs: int) -> float:
 
 
 def _as_fast_as_it_gets(notebooks: list[dict[str, object]]) -> list[int]:
-    """Which trials ran in the best kernel that any had."""
+    """Return the numbers of the trials whose kernels were made in the fastest way of this sweep.
+
+    The ways are, from the fastest: forked after shared cells, forked, started.
+
+    Args:
+        notebooks: Metadata of the executed notebooks, in the order of their trials.
+    """
     for is_best in (lambda t: "shared_cells" in t, lambda t: t["kernel"] == "warm"):
         if found := [number for number, trial in enumerate(notebooks) if is_best(trial)]:
             return found
@@ -227,13 +261,16 @@ def _as_fast_as_it_gets(notebooks: list[dict[str, object]]) -> list[int]:
 
 
 def _cells_s(notebook: Mapping[str, object]) -> float:
-    """How long the cells of an executed notebook ran, in their own trial."""
+    """Return for how many seconds the cells of an executed notebook ran in its own trial.
+
+    Shared cells that ran before for all trials do not count.
+    """
     cells = notebook["cells"]
     assert isinstance(cells, list)
     return sum(cell["metadata"].get("papermill", {}).get("duration") or 0.0 for cell in cells)
 
 
-#: What all are compared with.
+#: The contender with which all others are compared.
 BASE = "papermill in joblib"
 _ATTEMPTS = 5
 CONTENDERS: Mapping[str, Run] = {
@@ -247,7 +284,7 @@ CONTENDERS: Mapping[str, Run] = {
 
 
 def main() -> None:
-    """Measure and print one table."""
+    """Run the batches of all contenders, and print one table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--notebooks", default=",".join(NOTEBOOKS), help="default: all")
     parser.add_argument("--trials", type=int, default=8, help="trials a batch (default: 8)")
@@ -257,7 +294,7 @@ def main() -> None:
         "--contender",
         action="append",
         choices=CONTENDERS,
-        help="beside papermill in joblib; more than one can be named (default: all)",
+        help="contender in addition to papermill in joblib; may be repeated (default: all)",
     )
     options = parser.parse_args()
     chosen = {BASE, *(options.contender or CONTENDERS)}
@@ -277,8 +314,8 @@ def main() -> None:
                 for turn, (contender, run) in itertools.product(
                     range(options.rounds), contenders.items()
                 ):
-                    # What the others are compared with is tried again: with many at once some
-                    # of papermill's kernels do not start.
+                    # Only the base of the comparison is tried again after a failure: with many
+                    # trials at once, some of papermill's kernels do not start.
                     for attempt in range(_ATTEMPTS if contender == BASE else 1):
                         folder = Path(root) / f"{turn} {contender} {attempt}"
                         leading, rest = NOTEBOOKS[name]
@@ -290,7 +327,8 @@ def main() -> None:
                             batches[contender].append(run(name, folder, options.trials, jobs))
                             break
                         except (subprocess.CalledProcessError, RuntimeError) as error:
-                            print(f"  {contender} failed: {error}", file=sys.stderr)  # no row
+                            # Without a successful batch, the contender has no row.
+                            print(f"  {contender} failed: {error}", file=sys.stderr)
             _print_rows(name, jobs, batches)
 
 

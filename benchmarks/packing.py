@@ -1,18 +1,23 @@
-"""How close sweeps come to what a simulated GPU allows, with real kernels and real memory limits.
+"""Compare the time of sweeps with the least time that a simulated GPU allows.
 
     uv run benchmarks/packing.py [--regimes host,gpu] [--jobs 2,4,8] [--trials 24] [--rounds 3]
 
-A regime is a kind of trial: how long a step takes on the host and on the GPU, and how much memory
-the trial takes. A trial is a notebook that waits for the simulated GPU of 40 GB. The least time of
-a sweep is the largest of these: a trial alone, as a script takes that does the same steps (which is
-more than the steps' waits: 5 % on a quiet machine); the GPU's work; the host's work over the
-slots; the fewest rounds in which the trials fit into the GPU's memory (all trials take equally
-long, so that no order of them is quicker than such rounds). "D" is the time of a sweep over that,
-"regret" how much longer it takes than with the best fixed number of slots. All of a sweep counts,
-from its first trial's start to its last one's end, with the proofs of forking. "refused" is how
-often a trial did not get memory that it asked for, "lost" how many trials did not complete. The
-last line is one JSON object, with the medians of D and of the times behind the regret where there
-are several rounds.
+Kernels and memory limits are real; the GPU of 40 GB is simulated. A regime is a kind of trial: how
+long a step takes on the host and on the GPU, and how much GPU memory the trial uses. The least time
+of a sweep is the largest of these four:
+
+- The time of one trial alone, measured as a script with the same steps. It is longer than the
+  steps' waits, by 5 % on a quiet machine.
+- The time of the GPU's work for all trials.
+- The time of the host's work for all trials, divided by the number of slots.
+- The time of the fewest rounds in which the trials fit into the GPU's memory. All trials take
+  equally long, so no order of trials is faster than such rounds.
+
+"D" is the time of a sweep divided by the least time. "regret" is by how much a sweep with `-j auto`
+takes longer than one with the best fixed number of slots. The time of a sweep is that from its
+first trial's start to its last trial's end, including the proof of forking. "refused" is how often
+a trial asked the GPU for memory and did not get it. "lost" is the number of trials that did not
+complete. The last line is one JSON object, with medians over the rounds.
 """
 
 from __future__ import annotations
@@ -48,9 +53,11 @@ from sweeper.trials import Event, SweepResult, TrialRecord
 
 GB = 10**9
 GPU_BYTES = 40 * GB
-#: What trials may share of it: the rest stays free, as algorithms change where memory is short.
+#: Bytes of the GPU that trials may use together. The rest stays free, because libraries choose
+#: other algorithms if memory is short, and results would then change.
 SHARED_BYTES = usable_bytes(Gpu(uuid="0", memory_bytes=GPU_BYTES), keeps_spare=True)
-#: What `-j auto` is taken for: trials wait and do not compute, so that cores do not limit them.
+#: Number of slots that stands for `-j auto`. The number of cores does not limit it, because trials
+#: only wait and do not compute.
 MOST_SLOTS = 8
 
 
@@ -59,14 +66,15 @@ class Regime:
     """A kind of trial.
 
     Attributes:
-        host_s: of a step, on the host.
-        gpu_s: of a step, on the GPU.
-        share: of the GPU's processors, that a step uses.
-        least: what a trial takes of the GPU at least, in GB.
-        most: likewise at most.
-        mode: of the simulated GPU.
-        trials: of a sweep.
-        trial_s: how long a trial takes alone.
+        host_s: Seconds of a step on the host.
+        gpu_s: Seconds of a step on the GPU.
+        share: Share of the GPU's processors that a step uses, from 0 to 1.
+        least: Smallest GPU memory of a trial, in GB.
+        most: Largest GPU memory of a trial, in GB.
+        mode: Mode of the simulated GPU: `slice` runs one step at a time, `mps` steps of several
+            trials, and `crowd` two steps at full speed.
+        trials: Number of trials in a sweep.
+        trial_s: Seconds that a trial takes alone.
     """
 
     host_s: float
@@ -90,10 +98,10 @@ REGIMES = {
     "mixed": Regime(host_s=0.030, gpu_s=0.015),
     "memory": Regime(host_s=0.040, gpu_s=0.004, least=4, most=17, trials=48, trial_s=30.0),
     "processors": Regime(host_s=0.010, gpu_s=0.030, share=0.4, mode="mps"),
-    # Two at once get most done: each one beyond them slows all by 35 %.
+    # Two trials at once are the fastest. Each further trial slows all of them down by 35 %.
     "interference": Regime(host_s=0.002, gpu_s=0.040, share=0.25, mode="crowd", trial_s=12.0),
 }
-#: How many trials the GPU's processors carry at full pace, by mode.
+#: Number of trials that the GPU's processors run at full speed at the same time, by mode.
 _AT_FULL_PACE = {"slice": 1, "crowd": 2}
 TRAIN = """
 import time
@@ -109,14 +117,14 @@ sweeper.score(val=x)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one sweep came to.
+    """The results of one sweep.
 
     Attributes:
-        took_s: from the first trial's start to the last one's end.
-        least_s: the least time that the same trials can take.
-        n_refused: how often the GPU had to refuse memory.
-        n_lost: trials that did not complete.
-        peak_bytes: the most memory that was in use.
+        took_s: Seconds from the first trial's start to the last trial's end.
+        least_s: Least seconds that the same trials can take.
+        n_refused: How often the GPU had not the memory that a trial asked for.
+        n_lost: Number of trials that did not complete.
+        peak_bytes: Largest GPU memory that was in use.
     """
 
     took_s: float
@@ -127,12 +135,12 @@ class Run:
 
     @property
     def distance(self) -> float:
-        """The time over the least one."""
+        """The time of the sweep divided by the least time."""
         return self.took_s / self.least_s
 
 
 def cells_of(regime: Regime, gpus: SimulatedGpus) -> tuple[str, str]:
-    """The cells of a trial: one that opens the GPU, one that trains on it."""
+    """Return the two cells of a trial: one that opens the simulated GPU, one that trains on it."""
     steps = round(regime.trial_s / (regime.host_s + regime.gpu_s))
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     return begin, TRAIN.format(steps=steps, **asdict(regime))
@@ -141,11 +149,18 @@ def cells_of(regime: Regime, gpus: SimulatedGpus) -> tuple[str, str]:
 def sweep(
     regime: Regime, gpus: SimulatedGpus, folder: Path, *, jobs: int | None, claims: Path
 ) -> tuple[SweepResult, float]:
-    """Run trials of a regime in a folder of their own, or those that are left of them.
+    """Run a sweep with trials of a regime, or resume the sweep that the folder contains.
+
+    Args:
+        regime: The kind of trial.
+        gpus: The simulated GPUs.
+        folder: Folder for this sweep only.
+        jobs: Number of slots. None for `MOST_SLOTS`.
+        claims: Folder in which processes record their memory reservations.
 
     Returns:
-        the sweep's result, and the time from the first trial's start to the last one's end. The
-        records do not show it: their durations lack the time for which a trial waited for a GPU.
+        The result, and the seconds from the first trial's start to the last trial's end. The
+        trials' records do not have this time: their durations lack the waits for a GPU.
     """
     notebook = folder / "nb.ipynb"
     write_notebook(notebook, *cells_of(regime, gpus), parameters="x = 0.5\nbatch = 1")
@@ -177,7 +192,7 @@ def sweep(
 
 
 def script_s(regime: Regime) -> float:
-    """How long the steps of a trial take as a script with the GPU for itself."""
+    """Return the seconds that a trial's steps take in a script that has the GPU for itself."""
     with (
         tempfile.TemporaryDirectory(dir="/tmp") as root,
         SimulatedGpus(Path(root), memory_bytes=GPU_BYTES, mode=regime.mode) as gpus,
@@ -191,11 +206,12 @@ def script_s(regime: Regime) -> float:
 
 
 def run(regime: Regime, *, jobs: int | None, alone_s: float | None = None) -> Run:
-    """Sweep over trials of a regime.
+    """Run a sweep with trials of a regime, and return the measured results.
 
     Args:
-        jobs: the number of slots; None for as many as are best.
-        alone_s: how long a trial takes that is alone; the time of its waits by default.
+        regime: The kind of trial.
+        jobs: Number of slots. None for `MOST_SLOTS`, as with `-j auto`.
+        alone_s: Seconds that a trial takes alone. Default: the sum of its waits.
     """
     with tempfile.TemporaryDirectory(dir="/tmp") as root:
         folder = Path(root)
@@ -216,7 +232,13 @@ def run(regime: Regime, *, jobs: int | None, alone_s: float | None = None) -> Ru
 
 
 def _least_s(regime: Regime, batches: Sequence[int], *, trial_s: float) -> float:
-    """The least time that trials of these batches can take with as many slots as there can be."""
+    """Return the least seconds that these trials can take with `MOST_SLOTS` slots.
+
+    Args:
+        regime: The kind of trial.
+        batches: Values of the param `batch` of all trials, which determine their GPU memory.
+        trial_s: Seconds that a trial takes alone.
+    """
     of_gpu_s = len(batches) * regime.alone_s
     of_gpu_s *= regime.share if regime.mode == "mps" else 1 / _AT_FULL_PACE[regime.mode]
     taken_bytes = [int(_taken_gb(regime, batch) * GB) for batch in batches]
@@ -225,12 +247,18 @@ def _least_s(regime: Regime, batches: Sequence[int], *, trial_s: float) -> float
 
 
 def _taken_gb(regime: Regime, batch: int) -> float:
-    """What a trial takes of the GPU."""
+    """Return the GPU memory of a trial in GB, by its value of the param `batch`."""
     return regime.least + (regime.most - regime.least) * (batch - 1) / 7
 
 
 def _fewest_rounds(taken_bytes: Sequence[int]) -> int:
-    """In how few rounds trials fit into the GPU, each in one: bin packing, solved exactly."""
+    """Return the smallest number of rounds in which all trials fit into the GPU's memory.
+
+    Each trial runs in one round. This is bin packing, which is solved exactly.
+
+    Args:
+        taken_bytes: GPU memory of each trial.
+    """
     counts = Counter(taken_bytes)
     sizes = sorted(counts, reverse=True)
     rounds = np.array(list(_rounds(sizes, SHARED_BYTES, MOST_SLOTS))).T  # [size, kind of round]
@@ -244,7 +272,13 @@ def _fewest_rounds(taken_bytes: Sequence[int]) -> int:
 
 
 def _rounds(sizes: Sequence[int], free_bytes: int, free_slots: int) -> Iterator[tuple[int, ...]]:
-    """Every kind of round: how many trials of each size it has."""
+    """Yield every possible round, as the number of its trials of each size.
+
+    Args:
+        sizes: Different sizes of trials in GPU memory, in bytes.
+        free_bytes: GPU memory for the round.
+        free_slots: Largest number of trials in the round.
+    """
     if not sizes:
         yield ()
         return
@@ -255,7 +289,7 @@ def _rounds(sizes: Sequence[int], free_bytes: int, free_slots: int) -> Iterator[
 
 
 def main() -> None:
-    """Measure and print one table, and the figures of `-j auto` as JSON."""
+    """Run the sweeps, print one table, and print the figures of `-j auto` as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--regimes", default=",".join(REGIMES), help="default: all")
     parser.add_argument("--jobs", default="2,4,8", help="fixed slots (default: 2,4,8), or none: ''")
@@ -276,7 +310,8 @@ def main() -> None:
         )
         runs: dict[str, list[Run]] = {}
         alone_s = script_s(regime)
-        for _ in range(options.rounds):  # in turns, so that whatever else the machine does hits all
+        # The numbers of slots take turns, so that a change of the machine's load affects all.
+        for _ in range(options.rounds):
             for slots, jobs in [*((str(jobs), jobs) for jobs in fixed), ("auto", None)]:
                 one = run(regime, jobs=jobs, alone_s=alone_s)
                 runs.setdefault(slots, []).append(one)

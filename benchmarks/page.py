@@ -1,4 +1,4 @@
-"""How fast the comparison page of many trials is drawn, and follows a range on an axis.
+"""Measure how fast the comparison page draws many trials, and follows a range on an axis.
 
     uv run --group browser benchmarks/page.py [--trials 1000,10000] [--rounds 5]
 
@@ -42,7 +42,8 @@ SPACE = {
     "optimizer": ["adam", "sgd"],
 }
 STATES = [TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED]
-#: Notes when the lines are drawn, and how long the frame after each movement takes.
+#: Script in the page that records when the lines are drawn, how long the frame after each movement
+#: of the pointer takes, and when the table last changed.
 WATCH = """
 window.frames_ms = [];
 window.lines_ms = null;
@@ -98,7 +99,12 @@ def record_of(number: int, rng: random.Random, folder: Path) -> TrialRecord:
 
 
 def page_of(folder: Path, count: int) -> Path:
-    """Write the page of made-up trials, of which the best 500 have curves."""
+    """Write the page of a study with made-up trials, and return the path of its `index.html`.
+
+    Args:
+        folder: Folder for the page.
+        count: Number of trials.
+    """
     rng = random.Random(0)
     records = [record_of(number, rng, folder) for number in range(count)]
     for record in records:
@@ -139,7 +145,11 @@ def chromium() -> Iterator[Any]:
 
 
 def measured(browser: Any, index: Path) -> dict[str, float]:
-    """Open the page once, and drag a range. Return milliseconds."""
+    """Open the page once, and drag a range on an axis.
+
+    Returns:
+        Milliseconds by the names of the columns, which the module's docstring describes.
+    """
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.add_init_script(WATCH)
     page.goto(index.as_uri())

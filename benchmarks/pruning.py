@@ -1,22 +1,26 @@
-"""What pruners save and what they cost: all of them on the same learning curves.
+"""Compare what pruners save in training and lose in scores, on the same learning curves.
 
     OMP_NUM_THREADS=1 uv run --with lcdb benchmarks/pruning.py
     OMP_NUM_THREADS=1 uv run benchmarks/pruning.py --sets one-cycle,constant,fine-tuning
     OMP_NUM_THREADS=1 uv run --with onnxruntime benchmarks/pruning.py --sets lcbench-odd \
         --lcbench FOLDER --studies 4
 
-A study replays curves that are known to their end, in an order of its own; a trial costs the steps
-up to the one at which the pruner ends it. The curves in `curves/` are trained by `curves.py`; those
-of the Learning Curve Database (Mohr et al., 2022, "LCDB 1.0: An Extensive Learning Curves Database
-for Classification Tasks") come with the package `lcdb`: twenty learners of scikit-learn on growing
-samples, twenty-five splits each. Those of LCBench (Zimmer et al., 2021, "Auto-PyTorch Tabular") are
-drawn from its surrogate in YAHPO Gym, so many studies of each data set with an odd, or an even,
-number there; `auto` was fitted to the odd ones.
-`auto` freezes trials, `auto-8` no more than eight at once, `auto-unfrozen` none; `top5` goes on
-with the best five of all at step 10 of 52. `auto-off-N` has one GPU that the slots fill, and room
-for N frozen trials that have left it (`off_gpu.py`). In the random order a study draws from all
-curves alike, in the converging one more and more from those that end well, as a sampler does that
-learns.
+A study replays trials whose complete learning curves are known. A trial costs the steps up to the
+one at which the pruner ends it. There are three sources of curves:
+
+- `curves.py` has trained the curves in `curves/`.
+- The package `lcdb` has those of the Learning Curve Database (Mohr et al., 2022, "LCDB 1.0: An
+  Extensive Learning Curves Database for Classification Tasks"): twenty learners of scikit-learn on
+  growing samples, with twenty-five splits each.
+- The surrogate model in YAHPO Gym predicts those of LCBench (Zimmer et al., 2021, "Auto-PyTorch
+  Tabular"). `lcbench-odd` and `lcbench-even` have `--studies` studies of each data set with an odd
+  or even number. `auto` was fitted to the odd ones.
+
+The pruner `auto` freezes (pauses) trials, `auto-8` at most eight at once, and `auto-unfrozen` none.
+`top5` continues the best five of all trials after step 10 of 52. `auto-off-N` has one GPU whose
+memory the slots fill, and host memory for N frozen trials that have left it (`off_gpu.py`). In the
+order `random`, a study draws from all curves alike. In the order `converging`, it draws more and
+more from curves with good ends, as a sampler does that learns.
 """
 
 from __future__ import annotations
@@ -41,11 +45,11 @@ from sweeper.search.pruners import Curve as Seen
 from sweeper.search.pruners import Curves, PredictivePruner, Verdict, make_pruner
 
 CURVES = Path(__file__).parent / "curves"
-#: OpenML's numbers of data sets on which the twenty learners end wide apart.
+#: OpenML's numbers of data sets on which the final scores of the twenty learners differ widely.
 LCDB_DATA = (12, 18)
 PRUNERS = "none,auto,auto-unfrozen,median,percentile,asha,hyperband,patient,wilcoxon"
 ORDERS = ("random", "converging")
-#: What the surrogate takes, in its order.
+#: Inputs of LCBench's surrogate model, in its order.
 LCBENCH = "epoch batch_size learning_rate momentum weight_decay num_layers max_units max_dropout"
 #: The score of a training after each step.
 Curve = tuple[float, ...]
@@ -53,13 +57,14 @@ Curve = tuple[float, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of one study.
+    """The result of one study with a pruner, compared with the same study without a pruner.
 
     Attributes:
-        training: its steps, as a share of those without a pruner.
-        lost: how much worse its best score is than without a pruner.
-        is_winner_pruned: whether no completed trial has the score of the best without a pruner.
-        time: its wall time, as a share of that without a pruner, in the same slots.
+        training: Number of trained steps, as a share of those without a pruner.
+        lost: By how much the best score is worse than without a pruner.
+        is_winner_pruned: Whether the trial that is best without a pruner was pruned, and no
+            completed trial has an equal score.
+        time: Wall time, as a share of that without a pruner with the same number of slots.
     """
 
     training: float
@@ -69,7 +74,13 @@ class Outcome:
 
 
 def from_lcdb(number: int) -> list[Curve]:
-    """The curves of one data set: accuracy over the sizes of the sample."""
+    """Return the curves of a data set in the Learning Curve Database.
+
+    A curve is the accuracy over the sizes of the training sample. Shorter curves are left out.
+
+    Args:
+        number: OpenML's number of the data set.
+    """
     import pandas as pd
 
     spec = importlib.util.find_spec("lcdb")
@@ -88,7 +99,16 @@ def from_lcdb(number: int) -> list[Curve]:
 
 
 def from_lcbench(folder: Path, parity: int, studies: int, trials: int) -> list[list[Curve]]:
-    """Studies of params at random, so many of each data set of that parity: validation accuracy."""
+    """Return studies with random params on LCBench, each as a list of curves.
+
+    A curve is the validation accuracy in each of 52 epochs.
+
+    Args:
+        folder: Folder with the surrogate model.
+        parity: 1 for data sets with odd numbers, 0 for even numbers.
+        studies: Number of studies of each data set.
+        trials: Number of trials in a study.
+    """
     import onnxruntime  # type: ignore[import-not-found]
 
     numbers = json.loads((folder / "encoding.json").read_text())["OpenML_task_id"]
@@ -117,7 +137,7 @@ def from_lcbench(folder: Path, parity: int, studies: int, trials: int) -> list[l
 
 
 def load(name: str) -> list[Curve]:
-    """A set by its name: of `curves/`, or `lcdb-NUMBER`."""
+    """Return the curves of a set: a file in `curves/` by its name, or `lcdb-NUMBER`."""
     if name.startswith("lcdb"):
         return from_lcdb(int(name.removeprefix("lcdb-")))
     found = json.loads((CURVES / f"{name}.json").read_text())
@@ -127,14 +147,24 @@ def load(name: str) -> list[Curve]:
 def ordered(
     curves: Sequence[Curve], trials: int, order: str, rng: np.random.Generator
 ) -> list[Curve]:
-    """The curves of one study, in the order in which its trials begin; none comes twice."""
+    """Return the curves of one study, in the order in which its trials begin.
+
+    No curve occurs twice.
+
+    Args:
+        curves: Curves from which the study draws.
+        trials: Number of trials.
+        order: One of `ORDERS`.
+        rng: Source of random numbers.
+    """
     keys = rng.random(len(curves))
     if order == "random":
         return [curves[place] for place in np.argsort(keys)[:trials]]
     left = sorted(curves, key=lambda curve: curve[-1])
     drawn = []
     for number in range(trials):
-        # The share of the curves from which it draws: all at first, in the end the best quarter.
+        # Share of the curves from which this trial is drawn: all at first, at the end the best
+        # quarter of them.
         share = 1 - 0.75 * number / trials
         place = len(left) - 1 - int(rng.random() * share * len(left))
         drawn.append(left.pop(place))
@@ -142,7 +172,15 @@ def ordered(
 
 
 def outcome(curves: Sequence[Curve], steps: int, best: float, *, time: float, jobs: int) -> Outcome:
-    """Of a study that has trained so many steps, in the time of so many steps of one trial."""
+    """Return the result of a study that has ended.
+
+    Args:
+        curves: Curves of all trials.
+        steps: Number of trained steps.
+        best: Best final score of the completed trials.
+        time: Wall time, in units of one step of one trial.
+        jobs: Number of slots.
+    """
     possible, all_steps = max(curve[-1] for curve in curves), sum(map(len, curves))
     return Outcome(
         training=steps / all_steps,
@@ -153,7 +191,13 @@ def outcome(curves: Sequence[Curve], steps: int, best: float, *, time: float, jo
 
 
 def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
-    """One study whose trials stand still, so many at most, as `pruner: auto` has it."""
+    """Return the result of one study with `pruner: auto`, which freezes trials.
+
+    Args:
+        curves: Curves of all trials, in the order in which the trials begin.
+        most: Largest number of trials that are frozen at the same time.
+        jobs: Number of slots.
+    """
     pruner, steps, time = PredictivePruner(), 0, 0.0
     trials: dict[int, Seen] = {}
     running: deque[int] = deque()
@@ -189,7 +233,13 @@ def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
 
 
 def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
-    """One study of all curves in turn, so many at once."""
+    """Return the result of one study with a pruner.
+
+    Args:
+        curves: Curves of all trials, in the order in which the trials begin.
+        pruner: Name of the pruner, as in `--pruners`.
+        jobs: Number of slots.
+    """
     if pruner.startswith("top"):
         look = max(1, round(len(curves[0]) * 10 / 52))
         best = sorted(curves, key=lambda curve: -curve[look - 1])[: int(pruner[3:])]
@@ -241,7 +291,17 @@ def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
 def outcomes(
     name: str, pruner: str, order: str, *, lcbench: Path, studies: int, trials: int, jobs: int
 ) -> list[Outcome]:
-    """Of several studies over one set."""
+    """Return the results of several studies that draw from one set of curves.
+
+    Args:
+        name: Name of the set, as in `--sets`.
+        pruner: Name of the pruner, as in `--pruners`.
+        order: One of `ORDERS`.
+        lcbench: Folder with LCBench's surrogate model.
+        studies: Number of studies, for LCBench of each data set.
+        trials: Number of trials in a study.
+        jobs: Number of slots.
+    """
     if name.startswith("lcbench"):
         drawn = from_lcbench(lcbench, int(name.endswith("odd")), studies, trials)
     else:
@@ -251,7 +311,10 @@ def outcomes(
 
 
 def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
-    """Draw how often each pruner ended the winner over the training that it left, set by set."""
+    """Draw how often each pruner pruned the winner, over the share of training that it left.
+
+    Each set has a panel.
+    """
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(key.split()[0] for key in figures))
@@ -280,7 +343,7 @@ def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
 
 
 def main() -> None:
-    """Compare and print one table for each set."""
+    """Replay the studies, and print one table and the figures as JSON."""
     trained_sets = ["one-cycle", "constant", "fine-tuning"]
     every = [*trained_sets, *(f"lcdb-{number}" for number in LCDB_DATA)]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -290,7 +353,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--picture", type=Path, help="where to draw how the pruners compare")
-    parser.add_argument("--lcbench", type=Path, default=Path("lcbench"), help="its folder")
+    parser.add_argument(
+        "--lcbench", type=Path, default=Path("lcbench"), help="folder of the surrogate model"
+    )
     options = parser.parse_args()
     sizes = {name: getattr(options, name) for name in ("lcbench", "studies", "trials", "jobs")}
     names, pruners = options.sets.split(","), options.pruners.split(",")

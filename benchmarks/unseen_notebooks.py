@@ -1,8 +1,8 @@
 """Notebooks of other people that `unseen.py` sweeps, and what a person would sweep in each.
 
-Space, score and probes were written after reading each notebook and before any sweep of it. One entry
-was corrected after its sweep: the score of ng-svm was an expression that raised. `renamed` and
-`edits` say what a refusal's message said to do.
+Space, score and probes were written after reading each notebook and before any sweep of it. One
+entry was corrected after its sweep: the score of ng-svm was an expression that raised an error.
+`renamed` and `edits` are the changes that the message asked for when a sweep was refused.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ COMMITS: Mapping[str, str] = {
     "zergtant/pytorch-handbook": "e9a149200971933395c54e516e0e0fbeb62d384a",
 }
 
-#: Every other repository belongs to the first half. Faults of the first half led to repairs; the
-#: second half was not swept before the code was final.
+#: Every other repository belongs to the first half. Faults that its notebooks showed were repaired.
+#: The notebooks of the second half were not swept before the code was final, so that they are new.
 HALVES: Mapping[str, str] = {
     repo: "second" if place % 2 else "first" for place, repo in enumerate(COMMITS)
 }

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Runs a sweep until its machines have cost what they may.
+"""Run a sweep, and stop it when its machines have used a limited number of hours.
 
     budget_guard.py --hours 24 --ledger s3://bucket/ledgers/digits.json -- notebook_hpo.py -i …
 
-The hours of all machines with the same ledger count, those of preempted ones too. Those of this
-machine count from the start of the guard, or with `--since boot` from the machine's, whose setup
-costs, too. When the hours are spent, the sweep gets SIGTERM, so that trials save and the remote
-copy is completed. It needs Python 3.9 and nothing else (fsspec where the ledger is a URL).
+A ledger is a file with the hours of each machine. The hours of all machines with the same ledger
+are added up, including those of preempted machines. The hours of this machine count from the start
+of this script. With `--since boot` they count from the start of the machine, so that its setup
+counts, too. When the hours are spent, the sweep gets SIGTERM: its trials save their state, and the
+remote copy is completed. The script needs Python 3.9, and fsspec if the ledger is a URL.
 
-Exit codes: that of the sweep; 143 where this machine was interrupted; 0 where the hours are spent,
-so that nothing starts the sweep again.
+Exit codes: that of the sweep; 143 if this machine was interrupted; 0 if the hours are spent, so
+that the job is not restarted.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-#: The ledger is read and written this often, in seconds; a machine that is lost has that much of
-#: its time uncounted at most.
+#: Seconds between two updates of the ledger (chosen). If a machine is lost, at most this much of
+#: its time is not counted.
 EVERY_S = 60.0
-#: A sweep has this long to end after SIGTERM before it is killed, in seconds.
+#: Seconds between SIGTERM and SIGKILL, in which the sweep can end by itself (chosen).
 GRACE_S = 900.0
 
 
 class DamagedLedger(Exception):
-    """What lies at the ledger's place is no ledger."""
+    """The file or object of the ledger cannot be read as a ledger."""
 
 
 class Ledger:
-    """The hours of machines by their names, in a file or an object storage.
+    """The hours of each machine by its name, in a file or an object storage.
 
     Args:
-        place: a path, or a URL that fsspec knows.
-        machine: the name of this one; it changes when the machine starts again.
+        place: Path of the ledger, or a URL for fsspec.
+        machine: Name of this machine. After a restart, the machine has another name, because its
+            hours then count from 0.
     """
 
     def __init__(self, place: str, machine: str) -> None:
@@ -51,13 +53,16 @@ class Ledger:
         self._is_away = False
 
     def spent_hours(self, own_hours: float) -> float:
-        """Of all machines, after this one's hours are written down.
+        """Write the hours of this machine to the ledger, and return the hours of all machines.
 
-        A store that is away for a while is tried again at the next call; the hours of other
-        machines are then those last read.
+        If the ledger is unavailable, a message is printed, and the last known hours of the other
+        machines are used. The next call tries again.
+
+        Args:
+            own_hours: Hours of this machine so far.
 
         Raises:
-            DamagedLedger: what lies there is no ledger; it is left as it is.
+            DamagedLedger: The file or object is no ledger. It is not changed.
         """
         try:
             self._others.update(self._read())
@@ -99,7 +104,7 @@ class Ledger:
 
             store, path = fsspec.core.url_to_fs(self.place)
             store.makedirs(store._parent(path), exist_ok=True)
-            store.pipe_file(path, text.encode())  # an object is replaced in one step
+            store.pipe_file(path, text.encode())  # An object storage replaces an object atomically.
             return
         file = Path(self.place)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -116,14 +121,14 @@ def watch(
     *,
     since_hours: float,
 ) -> int:
-    """Run the command until it ends by itself, is interrupted, or the hours are spent.
+    """Run the sweep until it ends by itself, is interrupted, or the hours are spent.
 
     Args:
-        command: the sweep.
-        ledger: the hours of all machines.
-        limit_hours: the hours that may be spent.
-        every_s: seconds between two looks at the ledger.
-        since_hours: uptime of this machine at which its hours begin to count.
+        command: Command line of the sweep.
+        ledger: Ledger with the hours of all machines.
+        limit_hours: Hours that all machines together may use.
+        every_s: Seconds between two updates of the ledger.
+        since_hours: Uptime of this machine, in hours, from which its hours count.
 
     Returns:
         The exit code for this process.
@@ -157,12 +162,12 @@ def watch(
 
 
 def uptime_hours() -> float:
-    """Hours since this machine started, the time in which it was suspended included."""
+    """Return the hours since this machine started, including times in which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) / 3600
 
 
 def say(text: str) -> None:
-    """Print one line, with the time, at once."""
+    """Print one line with the time to stderr, without buffering."""
     print(f"[guard {time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
@@ -176,14 +181,15 @@ def main() -> int:
         "--since",
         choices=("start", "boot"),
         default="start",
-        help="count this machine's hours from the start of the guard, or from its own",
+        help="count this machine's hours from the start of this script, or of the machine",
     )
     parser.add_argument("--every", type=float, default=EVERY_S, metavar="SECONDS")
     parser.add_argument("command", nargs="+", help="the sweep, after --")
     options = parser.parse_args()
     machine = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     since_hours = 0.0
-    if options.since == "start":  # Each start counts by itself.
+    if options.since == "start":
+        # Each start of this script gets its own entry in the ledger, so that its hours are added.
         since_hours = uptime_hours()
         machine = f"{machine} {socket.gethostname()} {since_hours:.6f}"
     ledger = Ledger(options.ledger, machine)

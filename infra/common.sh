@@ -1,4 +1,4 @@
-# What tracker.sh and worker.sh share; it is sourced by both.
+# Functions that machines.sh, tracker.sh and worker.sh source.
 # shellcheck shell=bash
 
 say() { printf '[%s %(%H:%M:%S)T] %s\n' "$(basename "$0")" -1 "$*" >&2; }
@@ -10,14 +10,14 @@ fail() {
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-need() { # NAME...: each is a variable that has to have a value
+need() { # need NAME...: end with exit code 2 if one of these variables has no value
   local name
   for name in "$@"; do
     [ -n "${!name:-}" ] || fail 2 "$name has no value; set it in infra/machines.env"
   done
 }
 
-# The package with which fsspec reads and writes the bucket.
+# Print the packages with which fsspec and MLflow access the bucket: $1 its URL.
 store_packages() {
   case "$1" in
     s3://*) echo s3fs boto3 ;;
@@ -27,7 +27,8 @@ store_packages() {
   esac
 }
 
-# A virtual environment in $1, with the packages that follow, by uv. A second call changes little.
+# Make a virtual environment with uv: $1 its folder, then the packages to install. If the folder exists,
+# only missing packages are installed.
 make_environment() {
   local where=$1 uv
   shift
@@ -47,7 +48,8 @@ make_environment() {
   "$uv" pip install -q --python "$where/bin/python" "$@"
 }
 
-# Wait until an MLflow server answers on loopback: $1 port, $2 seconds, $3 a Python.
+# Wait until an MLflow server answers on the loopback interface: $1 its port, $2 the longest wait in
+# seconds, $3 the path of a Python. Fails if there is no answer.
 wait_for_mlflow() {
   local left
   for ((left = $2; left > 0; left -= 2)); do

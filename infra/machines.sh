@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The tracker and the worker, with SkyPilot: one command up, one command down.
+# Start and end the tracker (a machine with MLflow) and the worker (a GPU machine) with SkyPilot.
 #
-#   infra/machines.sh up       # the tracker, and the worker with the sweep of machines.env
-#   infra/machines.sh tunnel   # MLflow on this computer, until Ctrl-C
-#   infra/machines.sh down     # save, and end everything that costs money by the hour
+#   infra/machines.sh up       # start the tracker, and the worker with the sweep of machines.env
+#   infra/machines.sh tunnel   # open MLflow on this computer, until Ctrl-C
+#   infra/machines.sh down     # save MLflow's data, and end the tracker and the worker
 #
-# Before the command: ENV_FILE=… for another file than machines.env.
+# The environment variable ENV_FILE names another file than machines.env.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=infra/common.sh

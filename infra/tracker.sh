@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The tracker: an MLflow server on loopback whose SQLite file lives on in the bucket.
+# The tracker: an MLflow server on the loopback interface. Copies of its SQLite file are in the bucket.
 #
-#   tracker.sh setup    install what it needs, once for each machine
-#   tracker.sh run      bring the SQLite file back, serve it, save it every minute, until SIGTERM
-#   tracker.sh save     end the server of this machine, after a last save
+#   tracker.sh setup    install packages, once for each machine
+#   tracker.sh run      restore the SQLite file, serve it, save it every minute, until SIGTERM
+#   tracker.sh save     end the server of this machine, and save the file a last time
 #
 # SWEEP_BUCKET   s3://… or gs://…; artifacts and copies of the SQLite file are below …/tracker
-# TRACKER_IDLE_HOURS   end after so many hours in which nothing was written (default 72)
-# TRACKER_ADDRESS      how workers reach this machine; default: what the cloud says
-# TRACKER_TUNNEL=off   no door for workers on other machines
+# TRACKER_IDLE_HOURS   end after this many hours in which nothing was written (default: 72)
+# TRACKER_ADDRESS      address at which workers reach this machine (default: the cloud's metadata)
+# TRACKER_TUNNEL=off   do not let workers on other machines connect through SSH
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=infra/common.sh
@@ -42,19 +42,19 @@ public_address() {
     && curl -sf -m 3 -H "X-aws-ec2-metadata-token: $token" "$root/latest/meta-data/public-ipv4"
 }
 
-# A user that can do one thing: let workers through to the MLflow server's port.
+# Let workers connect through SSH, as a user `tunnel` who can only forward to the MLflow server's port.
 open_door() {
   local address keys=/home/tunnel/.ssh/authorized_keys url=$SWEEP_BUCKET/tracker
   address=$(public_address) \
     || fail 2 "the cloud does not tell this machine's address; set TRACKER_ADDRESS, or TRACKER_TUNNEL=off"
   if ! id tunnel >/dev/null 2>&1; then
     as_root useradd --create-home --shell /usr/sbin/nologin tunnel
-    as_root usermod --password '*' tunnel # no password fits, and a key may be used
+    as_root usermod --password '*' tunnel # login with a key only, because no password matches '*'
   fi
   as_root install -d -o root -m 755 /home/tunnel/.ssh
   as_root chmod 755 /home/tunnel
   "$python" "$here/tunnel_keys.py" announce "$url" "$address" /etc/ssh/ssh_host_ed25519_key.pub
-  # The SSH daemon accepts a file of root's or of the user's own.
+  # The SSH daemon requires that the file with the keys belongs to root or to the user `tunnel`.
   install -m 644 /dev/null "$home/authorized_keys"
   "$python" "$here/tunnel_keys.py" authorise "$url" "$home/authorized_keys" "$port" &
   children+=("$!")
@@ -68,9 +68,9 @@ open_door() {
   say "workers reach this tracker at $address, through SSH"
 }
 
-serve() { # MLflow again and again, each in a process group of its own
+serve() { # run the MLflow server, and start it again whenever it ends; each is a process group
   local server=
-  # MLflow's own job runners need more memory than its server, and nothing here uses them.
+  # Sweeps do not use MLflow's job runners, which need more memory than the server.
   export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
   trap '[ -z "$server" ] || kill -TERM -- "-$server" 2>/dev/null; exit 0' TERM
   while true; do
@@ -112,7 +112,7 @@ run() {
   watching=$!
   while kill -0 "$watching" 2>/dev/null; do wait "$watching" || true; done
   wait "$watching" || code=$?
-  end_children # nothing is written any more
+  end_children # after the server has ended, the last save is complete
   trap - EXIT
   "$python" "$here/tracker_state.py" save "$db" "$SWEEP_BUCKET/tracker/state" || code=$?
   exit "$code"

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Saves the tracker's SQLite file to an object storage, and brings it back on a new machine.
+"""Save the SQLite file of the tracker to an object storage, and restore it on a new machine.
 
     tracker_state.py restore mlflow.db s3://bucket/tracker     # before the MLflow server starts
     tracker_state.py watch   mlflow.db s3://bucket/tracker     # while it runs, every minute
     tracker_state.py save    mlflow.db s3://bucket/tracker     # before the machine goes
 
-The copy is one object, replaced in one step, so a save that was cut off leaves the complete one
-before it. One tracker owns it: whoever brings it back takes it over, and an older tracker that is
-still alive saves no more.
+The tracker is the MLflow server of all sweeps. The copy of its file is one object that is replaced
+atomically: if a save is interrupted, the previous copy is still complete. One tracker owns the
+copy. A tracker that restores the copy becomes its owner. If the previous owner still runs, it can
+no longer save.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ import fsspec
 
 
 class StateError(Exception):
-    """Something that whoever runs the tracker has to decide."""
+    """A problem that the person who runs the tracker has to solve, such as two trackers at once."""
 
 
 class Copy:
     """The copy in the object storage, and the name of the tracker that owns it.
 
     Args:
-        url: of a folder that belongs to this tracker alone; any that fsspec knows.
+        url: URL, for fsspec, of a folder that is used for this copy only.
     """
 
     def __init__(self, url: str) -> None:
@@ -44,7 +45,11 @@ class Copy:
         self._fs, self._root = fsspec.core.url_to_fs(self.url)
 
     def owner(self) -> str | None:
-        """Who saved last or has taken over; None without one. A store that is away raises."""
+        """Return the name of the tracker that owns the copy. None if there is no owner.
+
+        Raises:
+            Exception: The storage is unavailable. Each of fsspec's storages has its own exceptions.
+        """
         self._fs.invalidate_cache()
         try:
             return bytes(self._fs.cat_file(f"{self._root}/owner")).decode()
@@ -52,18 +57,23 @@ class Copy:
             return None
 
     def take(self, tracker: str) -> None:
-        """Make this tracker the owner."""
+        """Make a tracker the owner of the copy.
+
+        Args:
+            tracker: Name of the tracker.
+        """
         self._fs.makedirs(self._root, exist_ok=True)
         self._fs.pipe_file(f"{self._root}/owner", tracker.encode())
 
     def put(self, file: Path) -> None:
-        """Replace the copy."""
-        # A folder in the place of a bucket gets the file beside and renamed.
+        """Replace the copy by a file, in one atomic step."""
+        # The URL may be a local folder, where only a rename is atomic. So the file is first
+        # uploaded under another name.
         self._fs.put_file(str(file), f"{self._root}/new.db.gz")
         self._fs.mv(f"{self._root}/new.db.gz", f"{self._root}/mlflow.db.gz")
 
     def get(self, file: Path) -> bool:
-        """Download the copy; False where there is none."""
+        """Download the copy to a file. Return False if there is no copy."""
         try:
             self._fs.get_file(f"{self._root}/mlflow.db.gz", str(file))
         except FileNotFoundError:
@@ -72,13 +82,17 @@ class Copy:
 
 
 def restore(db: Path, copy: Copy) -> str:
-    """Bring the copy back where this machine has no tracker yet.
+    """Restore the database from the copy, unless this machine has a database already.
+
+    Args:
+        db: SQLite file of the MLflow server.
+        copy: The copy.
 
     Returns:
-        What was done, for people.
+        A message that says what was done.
 
     Raises:
-        StateError: the machine's own database is not the one that was copied last.
+        StateError: This machine has a database, and another tracker owns the copy.
     """
     db.parent.mkdir(parents=True, exist_ok=True)
     mark, owner = _mark(db), copy.owner()
@@ -86,10 +100,10 @@ def restore(db: Path, copy: Copy) -> str:
         if owner is None:
             _take(db, copy)
         if owner is None or (mark.exists() and owner == mark.read_text()):
-            return f"{db} is this machine's own, and goes on"
+            return f"{db} is on this machine already, and the tracker goes on with it"
         raise StateError(
-            f"{db} is not what another tracker has saved to {copy.url}; move {db.name} away to go "
-            "on with that copy, or use another URL"
+            f"another tracker has saved its own database to {copy.url}, so {db} is not used; move "
+            f"{db.name} away to continue with that copy, or use another URL"
         )
     packed, unpacked = _beside(db, "packed"), _beside(db, "restored")
     if owner is None or not copy.get(packed):
@@ -106,8 +120,12 @@ def restore(db: Path, copy: Copy) -> str:
 def save(db: Path, copy: Copy) -> None:
     """Save a consistent copy of a database that may be in use.
 
+    Args:
+        db: SQLite file of the MLflow server.
+        copy: The copy to replace.
+
     Raises:
-        StateError: there is no database, it is damaged, or another tracker has taken over.
+        StateError: There is no database, it is damaged, or another tracker owns the copy.
     """
     if not db.exists():
         raise StateError(f"there is no {db}; `restore` comes first, then the MLflow server")
@@ -131,10 +149,16 @@ def save(db: Path, copy: Copy) -> None:
 
 
 def watch(db: Path, copy: Copy, *, every_s: float, idle_s: float) -> str:
-    """Save whenever the file has changed, until SIGTERM or until nothing has changed for long.
+    """Save the database whenever it has changed, until SIGTERM or until it is idle for long.
+
+    Args:
+        db: SQLite file of the MLflow server.
+        copy: The copy to replace.
+        every_s: Seconds between two checks whether the database has changed.
+        idle_s: Seconds without a change after which the function returns.
 
     Returns:
-        Why it ended, after a last save.
+        A message that says why it ended. All changes are saved by then.
     """
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -160,7 +184,10 @@ def watch(db: Path, copy: Copy, *, every_s: float, idle_s: float) -> str:
 
 
 def _version(db: Path) -> tuple[float, int]:
-    """Time and size of the database and its log, which change with each write."""
+    """Return the newest modification time and the total size of the database and its log.
+
+    One of them changes with each write.
+    """
     files = [file for file in (db, db.with_name(f"{db.name}-wal")) if file.exists()]
     return max(f.stat().st_mtime for f in files), sum(f.stat().st_size for f in files)
 
@@ -169,7 +196,7 @@ def _take(db: Path, copy: Copy) -> None:
     beside = _beside(db, "mark")
     beside.write_text(tracker := uuid.uuid4().hex)
     os.replace(beside, _mark(db))
-    copy.take(tracker)  # last: a kill before it leaves all to be done again
+    copy.take(tracker)  # The last step: if a kill prevents it, `restore` begins again.
 
 
 def _mark(db: Path) -> Path:
@@ -181,7 +208,7 @@ def _beside(db: Path, what: str) -> Path:
 
 
 def say(text: str) -> None:
-    """Print one line, with the time, at once."""
+    """Print one line with the time to stderr, without buffering."""
     print(f"[tracker {time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
@@ -193,7 +220,7 @@ def main() -> int:
     parser.add_argument("db", type=Path, help="the SQLite file of the MLflow server")
     parser.add_argument("url", help="a folder in an object storage, for this tracker alone")
     parser.add_argument("--every", type=float, default=60.0, metavar="SECONDS")
-    parser.add_argument("--idle-hours", type=float, default=72.0, help="end after no change")
+    parser.add_argument("--idle-hours", type=float, default=72.0, help="end if nothing changes")
     options = parser.parse_args()
     try:
         copy, db = Copy(options.url), options.db.absolute()

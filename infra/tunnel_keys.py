@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""How a worker finds the tracker and may open a tunnel to it, with nothing but the bucket.
+"""Exchange addresses and public SSH keys between the tracker and its workers, through a bucket.
 
     tunnel_keys.py announce s3://bucket/tracker 34.1.2.3 /etc/ssh/ssh_host_ed25519_key.pub
     tunnel_keys.py authorise s3://bucket/tracker ~tunnel/.ssh/authorized_keys 5000
     tunnel_keys.py offer s3://bucket/tracker worker-1 ~/.ssh/tracker_key.pub known_hosts
 
-Only public keys travel. The tracker states its address and its host key, so a worker refuses any
-other machine; a worker leaves the key that it has made for itself, and the tracker accepts it for
-one thing: a connection to the MLflow server's port. Whoever may write into the bucket may do so.
+The tracker is a machine with an MLflow server, and workers reach this server through SSH tunnels.
+Only public keys are written to the bucket. The tracker announces its address and its host key, so
+that a worker refuses any other machine. A worker offers the public key of a key pair that it has
+made. The tracker authorises this key only for connections to the port of the MLflow server. So
+everybody who can write to the bucket can reach the server.
 """
 
 from __future__ import annotations
@@ -23,14 +25,26 @@ from pathlib import Path
 
 import fsspec
 
-#: One public key: no options before it, no line break in it.
+#: Pattern of one public key. It allows no options of SSH before the key and no line break, with
+#: which a worker could get more rights.
 _KEY = re.compile(r"(ssh-ed25519 [A-Za-z0-9+/=]{40,200})(?: [\w.@-]*)?")
 _NAME = re.compile(r"[\w.-]{1,100}")
 _EVERY_S = 5.0
 
 
 def announce(url: str, address: str, host_key: str) -> None:
-    """State where the tracker is; keys that workers had left for an earlier one are removed."""
+    """Write the tracker's address and host key to the bucket.
+
+    Keys that workers have offered to an earlier tracker are removed.
+
+    Args:
+        url: URL of the tracker's folder in the bucket.
+        address: IP address or host name of the tracker.
+        host_key: File with the public host key of the tracker's SSH server.
+
+    Raises:
+        ValueError: The file has no public ed25519 key.
+    """
     fs, root = fsspec.core.url_to_fs(url.rstrip("/"))
     match = _KEY.fullmatch(Path(host_key).read_text("utf-8").strip())
     if match is None:
@@ -43,9 +57,16 @@ def announce(url: str, address: str, host_key: str) -> None:
 
 
 def authorise(url: str, authorized_keys: str, port: str) -> None:
-    """Keep the file as the bucket has it, until SIGTERM."""
+    """Write the workers' keys from the bucket to a file every few seconds, until SIGTERM.
+
+    Args:
+        url: URL of the tracker's folder in the bucket.
+        authorized_keys: The file, in the format of SSH's `authorized_keys`.
+        port: Port of the MLflow server, the only one to which the keys open a tunnel.
+    """
     fs, root = fsspec.core.url_to_fs(url.rstrip("/"))
-    # `port-forwarding` permits listening here, too; port 1 is one that the user may not open.
+    # `port-forwarding` also permits clients to listen on ports of this machine. `permitlisten`
+    # limits this to port 1, which only root can open.
     restrict = f'restrict,port-forwarding,permitopen="127.0.0.1:{int(port)}",permitlisten="1"'
     target, complaint = Path(authorized_keys), ""
     while True:
@@ -54,11 +75,11 @@ def authorise(url: str, authorized_keys: str, port: str) -> None:
             lines = []
             for path in _keys(fs, root):
                 match = _KEY.fullmatch(fs.cat_file(path).decode(errors="replace").strip())
-                if match is not None:  # whatever else lies there opens nothing
+                if match is not None:  # A file without a valid key is ignored.
                     lines.append(f"{restrict} {match[1]}\n")
             _replace(target, "".join(sorted(lines)))
             complaint = ""
-        except Exception as error:  # noqa: BLE001  the store comes back; those with a key stay in
+        except Exception as error:  # noqa: BLE001  The next round tries again with the old keys.
             line = f"keys of workers cannot be read: {error}".splitlines()[0]
             if line != complaint:
                 print(f"tunnel_keys.py: {line}", file=sys.stderr, flush=True)
@@ -67,7 +88,18 @@ def authorise(url: str, authorized_keys: str, port: str) -> None:
 
 
 def offer(url: str, name: str, key: str, known_hosts: str) -> None:
-    """Leave a public key, write the file of known hosts, print the tracker's address."""
+    """Write a worker's public key to the bucket, and print the tracker's address.
+
+    Args:
+        url: URL of the tracker's folder in the bucket.
+        name: Name of the worker.
+        key: File with the worker's public key.
+        known_hosts: File to write, in which SSH finds the tracker's host key.
+
+    Raises:
+        ValueError: No tracker has announced itself, or its address, its host key or the name of the
+            worker is not valid.
+    """
     fs, root = fsspec.core.url_to_fs(url.rstrip("/"))
     fs.invalidate_cache()
     try:

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A GPU worker that may be taken away at any moment.
+# A GPU worker: a machine that the cloud may take away at any moment.
 #
-#   worker.sh setup   install the engine of this repository
-#   worker.sh run     go on with the sweep where the last machine was; ends when it has ended
+#   worker.sh setup   install this repository's package
+#   worker.sh run     run the sweep, or resume it where the last machine stopped
 #
-# Values come from machines.env. A tunnel leads to the tracker; the guard ends the sweep when its
-# hours are spent.
+# Values come from machines.env. The worker reaches the tracker (the MLflow server) through an SSH
+# tunnel. budget_guard.py ends the sweep when its hours are spent.
 #
-# Exit codes: those of the sweep (0, 1, 2); 143 where it was interrupted and is to go on elsewhere.
+# Exit codes: those of the sweep (0, 1, 2); 143 if it was interrupted and another machine resumes it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=infra/common.sh
@@ -29,7 +29,7 @@ setup() {
   say "installed $(notebook_hpo.py --version)"
 }
 
-tunnel_to_tracker() { # again and again: the tracker may come later, or come back elsewhere
+tunnel_to_tracker() { # try again for ever: the tracker may start later, or move to another address
   local address key=$state/tracker_key name ssh=
   name=$(hostname)-$(cut -c1-8 /proc/sys/kernel/random/boot_id)
   trap '[ -z "$ssh" ] || kill "$ssh" 2>/dev/null; exit 0' TERM
@@ -37,7 +37,7 @@ tunnel_to_tracker() { # again and again: the tracker may come later, or come bac
   while true; do
     if address=$("$python" "$here/tunnel_keys.py" offer "$SWEEP_BUCKET/tracker" "$name" "$key.pub" \
       "$state/known_hosts"); then
-      sleep 8 # the tracker looks for new keys every few seconds
+      sleep 8 # the tracker accepts this key within 5 s + 2 s: tunnel_keys.py, open_door
       ssh -N -T -i "$key" -p "${TRACKER_SSH_PORT:-22}" -L "127.0.0.1:$port:127.0.0.1:$port" \
         -o LogLevel=FATAL -o BatchMode=yes -o IdentitiesOnly=yes -o ExitOnForwardFailure=yes -o ConnectTimeout=10 \
         -o ServerAliveInterval=15 -o ServerAliveCountMax=3 -o HostKeyAlias=tracker \
@@ -62,7 +62,8 @@ run() {
   trap 'is_interrupted=yes; [ -n "$sweep" ] || exit 143; kill -TERM "$sweep" 2>/dev/null || true' TERM INT
   wait_for_mlflow "$port" "${TRACKER_WAIT_SECONDS:-600}" "$python" \
     || fail 1 "no tracker answers through the tunnel; start it with 'machines.sh up', and this worker then"
-  for _ in 1 2 3; do # exit code 2: the machine before this one may hold the study for another minute
+  # Try again after exit code 2: the study may be locked by the previous machine for another minute.
+  for _ in 1 2 3; do
     # shellcheck disable=SC2086  # further options of the sweep
     "$python" "$here/budget_guard.py" --since boot --hours "$BUDGET_HOURS" --ledger "$SWEEP_BUCKET/ledgers/$SWEEP_NAME.json" -- \
       notebook_hpo.py -i "$SWEEP_NOTEBOOK" -o "$SWEEP_OUTPUT" -p "$SWEEP_PARAMETERS" \

@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # start in the notebook's folder.
     sys.executable = sys.executable and os.path.abspath(sys.executable)
     # nbformat imports jsonschema. Where JupyterLab is installed, jsonschema compiles a grammar of
-    # internationalized addresses, which takes 0.7 s. No schema of a notebook has such addresses.
+    # internationalized addresses, which takes 0.7 s. No schema of a notebook has such addresses, so
+    # None lets this import fail.
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     with unbreakable() as stdout:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))

@@ -43,7 +43,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Describe this machine for a bug report."""
+    """Print versions, kernels, GPUs and limits of this machine, for a bug report."""
     from ..control.doctor import description
 
     console, found = ConsoleOutput.of(arguments), dict(description())

@@ -47,7 +47,7 @@ class ConsoleOutput:
 
     Args:
         quiet: Whether to print only failures.
-        verbose: Whether to print more.
+        verbose: Whether to print more, such as all trials that have ended.
         json: Whether the last line of stdout is a JSON object. Everything else is then printed to
             stderr.
     """
@@ -69,9 +69,10 @@ class ConsoleOutput:
         return cls(quiet=arguments.quiet, verbose=arguments.verbose, json=arguments.json)
 
     def begin(self, line: str) -> None:
-        """Print that a sweep is being prepared, and restart the clock at the beginning of lines.
+        """Print that a sweep is being prepared, and display the live table until `close`.
 
-        From now on until `close`, a terminal displays the live table.
+        The times at the beginning of lines count from now on. Without a terminal, there is no live
+        table.
         """
         self._started = time.monotonic()
         if self._quiet:
@@ -83,7 +84,11 @@ class ConsoleOutput:
         self.progress(line)
 
     def watch(self, sweep: Sweep | Observer | None) -> None:
-        """Print the progress of a sweep, or of one observed run of a notebook, from now on."""
+        """Set the sweep whose progress is printed from now on.
+
+        Args:
+            sweep: The sweep, or an observer that runs a notebook once. None for nothing.
+        """
         self._sweep = sweep
 
     def close(self) -> None:
@@ -95,7 +100,10 @@ class ConsoleOutput:
 
     @contextmanager
     def _said_chores(self) -> Iterator[None]:
-        """Print each long task of the sweep (besides trials) once, while the block runs."""
+        """Print each long chore once, while the block runs.
+
+        A chore is a task of the sweep besides its trials, such as writing the comparison page.
+        """
         has_ended = threading.Event()
 
         def say() -> None:
@@ -116,7 +124,12 @@ class ConsoleOutput:
             thread.join()
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Print one event of the sweep."""
+        """Print one event of the sweep, if it is of interest to people.
+
+        Args:
+            event: The event.
+            record: Record of the trial. None if the event is about the whole sweep.
+        """
         from ..sweep import Sweep
 
         assert isinstance(self._sweep, Sweep)
@@ -151,14 +164,17 @@ class ConsoleOutput:
                 )
 
     def _tell_notices(self, record: TrialRecord) -> None:
-        """Print what was noticed of a trial, each kind of notice once in a sweep."""
+        """Print the notices of a trial, such as files that it overwrote.
+
+        Each kind of notice is printed once in a sweep.
+        """
         if record.notices.keys() - self._told:
             for line in screen.notice_lines([record]):
                 self.progress(line)
         self._told |= record.notices.keys()
 
     def summary(self, result: SweepResult) -> None:
-        """Print the summary of a sweep that has ended: if quiet, only what went wrong."""
+        """Print the summary of a sweep that has ended: with `--quiet`, only what went wrong."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             self._print(screen.summary(result, self._fold))
         elif lines := screen.trouble_lines(result):

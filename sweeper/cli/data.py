@@ -13,7 +13,7 @@ from .console_output import ConsoleOutput
 
 
 def data(options: argparse.Namespace) -> int:
-    """Push the data of a parameters file."""
+    """Send the data that a parameters file names to the URL from which machines fetch it."""
     from ..settings import Settings
     from ..settings.units import size
     from ..sync.archive import Dataset

@@ -44,7 +44,12 @@ class EventLog:
         self._thread.start()
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Write a line for an event of a sweep."""
+        """Write a line for an event of a sweep, with the trial that it is about, if there is one.
+
+        Args:
+            event: The event.
+            record: Record of the trial. None if the event is about the whole sweep.
+        """
         self.write(str(event), **({} if record is None else {"trial": trial_json(record)}))
 
     def write(self, event: str, **about: Any) -> None:

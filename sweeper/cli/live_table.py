@@ -19,7 +19,8 @@ from ..trials import Snapshot
 from .streams import folded
 
 #: The table is drawn every `_INTERVAL_S` seconds. After a printed line, it is drawn within
-#: `_SOON_S` seconds: a line about a trial's end appears while the table still shows the trial.
+#: `_SOON_S` seconds, because a line about a trial's end appears while the table still shows the
+#: trial as running.
 _INTERVAL_S, _SOON_S = 0.5, 0.05
 #: The end of a sweep waits at most this number of seconds for a drawing that has begun.
 _MAX_DRAW_S = 10.0
@@ -119,7 +120,7 @@ class _Area:
         return getattr(self._stream, name)
 
     def _put(self, lines: Sequence[str], frame: Frame) -> None:
-        """Replace the frame, and print lines above it."""
+        """Replace the frame (the drawn table) by another one, and print lines above it."""
         columns, height = self._frames.size
         if frame.columns > columns:  # The frame was drawn before the window became narrower.
             frame = Frame(columns=columns)

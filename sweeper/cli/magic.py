@@ -22,7 +22,7 @@ from .run_options import RunOptions
 if TYPE_CHECKING:
     from ..trials import Event, SweepResult, TrialRecord
 
-#: Options about output that a cell does not have: the cell shows the result.
+#: Options about the output of a terminal. They are refused in a cell, which displays the result.
 _OF_TERMINALS = ("events", "json", "quiet", "verbose")
 
 

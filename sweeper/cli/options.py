@@ -251,10 +251,12 @@ COMMANDS = {
         _argument(
             "--sort",
             "NAME",
-            "ended trials by an objective, the best first, or by another score or a param, the "
-            "smallest first; NaN and null are last",
+            "sort ended trials: by an objective, the best first, or by another score or a param, "
+            "the smallest first; NaN and null are last",
         ),
-        _count("--best", "N", "only the N best of these (without --sort: by the objective)"),
+        _count(
+            "--best", "N", "print only the first N sorted trials (without --sort: by the objective)"
+        ),
         *_OF_STUDY,
     ),
     "stop": _command(
@@ -285,7 +287,7 @@ COMMANDS = {
         _argument(
             "--like",
             "RUN_ID",
-            "the trial from which all other params are copied",
+            "a trial, from which all params that are not stated are copied",
             type=_whole_run_id,
         ),
         *_OF_STUDY,
@@ -361,7 +363,7 @@ COMMANDS = {
         *_OF_STUDY,
     ),
     "export": _command(
-        "write the comparison page of a study, its trials as a table, figures, or the code of one",
+        "write a study's comparison page, its trials as a table, figures, or the code of a trial",
         studies.export,
         "export out/digits --csv digits.csv",
         _ONE_STUDY,

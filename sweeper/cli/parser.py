@@ -48,9 +48,10 @@ def _refuse_other_encodings(words: Sequence[str]) -> None:
 
 
 def _with_notebook_named(command: str, notebook: str, *rest: str) -> list[str]:
-    """Return the command line of a notebook that is named without an option.
+    """Return the whole command line for a notebook that is named without the option `-i`.
 
-    What the user has written in `rest` has priority, because it comes last.
+    The missing options are added: `-i`, and for a sweep the default output and parameters file.
+    Options that the user has written in `rest` have priority, because they come last.
     """
     if command == "init":
         return [command, "-i", notebook, *rest]
@@ -99,7 +100,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser, commands = make_parsers()
     parsed, rest = parser.parse_known_args(words)
     if "targets" in parsed:
-        # argparse gives `targets` only the words before the first option.
+        # argparse gives `targets` only the words before the first option. Add the words behind it.
         (like,) = (how for (name, *_), how in COMMANDS[words[0]].arguments if name == "targets")
         convert = like.get("type", str)
         parsed.targets += [convert(word) for word in rest if not word.startswith("-")]

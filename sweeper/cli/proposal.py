@@ -1,8 +1,8 @@
 """Propose a sweep of a notebook without a parameters file, after one run of the notebook.
 
-After the run, its scores and params are listed. With a key, the user chooses a score, keeps the
-sweep as a file, and starts the sweep. If there is no terminal to ask, the sweep starts only if the
-score is clear.
+After the run, its scores and params are listed. With a key, the user chooses a score, writes the
+sweep's parameters file, and starts the sweep. If there is no terminal to ask, the sweep starts only
+if it is clear which score is meant.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ONLY = "belongs to a notebook as the only argument, as in notebook_hpo.py my.ip
 
 
 def propose(options: RunOptions, console: ConsoleOutput) -> bool:
-    """Run the notebook once, list its scores and params, and keep the sweep that the user chooses.
+    """Run the notebook once, and write the parameters file of the sweep that the user chooses.
 
     This does nothing if the command line names a parameters file, or if the file exists.
 
@@ -59,8 +59,8 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
     Raises:
         NotebookError: The run failed, or the notebook has no score or nothing to sweep.
         OutputError: The file cannot be written.
-        SettingsError: The score is not clear, and there is no terminal to ask. Or the file that
-            exists has another score than `--score`.
+        SettingsError: It is not clear which score is meant, and there is no terminal to ask. Or the
+            parameters file exists, and its score is not that of `--score`.
         StudyError: The study has trials already, and the file is missing.
     """
     file = Path(options.parameters)
@@ -99,7 +99,11 @@ def _is_there(file: Path) -> bool:
 
 
 def _refuse_unwritable(file: Path) -> None:
-    """Refuse a folder in which the proposal cannot be kept, before the notebook runs."""
+    """Raise an error if the parameters file cannot be written, before the notebook runs.
+
+    Raises:
+        OutputError: The folder of the file cannot be written.
+    """
     try:
         with tempfile.TemporaryFile(dir=file.parent):
             pass
@@ -114,9 +118,10 @@ def _unwritable(file: Path, error: OSError) -> OutputError:
 
 
 def _refuse_another_score(text: str, file: Path) -> None:
-    """Refuse a score that is no objective of the parameters file.
+    """Refuse a score that is no objective of an existing parameters file.
 
-    The command that wrote the file for a score also resumes its sweep.
+    The same score as in the file is allowed, so that the command that wrote the file also resumes
+    the sweep.
 
     Args:
         text: Value of `--score`.
@@ -138,7 +143,10 @@ def _refuse_another_score(text: str, file: Path) -> None:
 
 
 def _name_and_way(text: str) -> tuple[str, str | None]:
-    """Split `NAME:min` or `NAME:max` into the name and the direction. None without a direction."""
+    """Split `NAME:min` or `NAME:max` into the name and the direction, `minimize` or `maximize`.
+
+    The direction is None if the text states none.
+    """
     before, _, after = text.rpartition(":")
     way = _WORDS.get(after.lower())
     return (text if way is None else before), way
@@ -159,7 +167,7 @@ def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
 def _observed(
     options: RunOptions, notebook: ResearchNotebook, study: str, console: ConsoleOutput
 ) -> tuple[ObservedRun, int]:
-    """Run the notebook with its own values and those of `--set`, with the live table.
+    """Run the notebook with its original values and those of `--set`, and display the live table.
 
     An earlier run of the same notebook with the same values is used again.
 
@@ -203,7 +211,7 @@ def _observed(
 
 @contextmanager
 def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
-    """End the run in order at Ctrl-C.
+    """Let Ctrl-C stop the run of the notebook, which then ends its kernel itself.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed, and the run has ended with an error.
@@ -261,13 +269,16 @@ class _Proposal:
         return list((reached or scores)[:_MOST_LISTED])
 
     def take_clear(self) -> bool:
-        """Keep the sweep of the score that `--score` names, or of a clear score, without asking.
+        """Write the parameters file without asking, and print what was chosen.
+
+        The score is that of `--score`, or the only one that a user can mean.
 
         Returns:
             True, because the sweep starts.
 
         Raises:
-            SettingsError: No score was named and none is clear, or its direction is unknown.
+            SettingsError: No score was named, and it is not clear which one is meant. Or the
+                direction of the score is unknown.
         """
         from ..drafting.seen_scores import is_clear
 
@@ -296,7 +307,7 @@ class _Proposal:
             Whether the sweep starts now.
 
         Raises:
-            NotebookError: No param leads to any of the listed scores.
+            NotebookError: No param influences any of the listed scores.
         """
         is_possible = self._show_or_say_why_not()
         while True:
@@ -336,8 +347,9 @@ class _Proposal:
         """Choose a score, and its direction if the text states it.
 
         Args:
-            text: Name of the score, perhaps with `:min` or `:max`. What the user types may also be
-                its number in the list, or the direction alone of the score that is chosen already.
+            text: Name of the score, perhaps with `:min` or `:max`. A user who was asked may also
+                type the score's number in the list, or the direction alone, such as `:min`, for the
+                score that is chosen already.
 
         Raises:
             SettingsError: There is no such score.
@@ -346,7 +358,8 @@ class _Proposal:
 
         name, way = _name_and_way(text)
         typed: dict[str, SeenScore] = {}
-        if self._options.score is None:  # A direction alone answers the question about it.
+        if self._options.score is None:
+            # The user was asked, and may answer with a number in the list, or with a direction.
             typed = {str(number): score for number, score in enumerate(self._listed, 1)}
             typed[""] = self._chosen
         found = typed.get(name) or self._run.named(name)
@@ -399,7 +412,7 @@ class _Proposal:
         )
 
     def _leads_to(self, score: SeenScore) -> bool:
-        """Return whether the notebook has a param that leads to a score."""
+        """Return whether the notebook has a param that influences a score."""
         try:
             self._run.drafted(self._notebook, chosen=score, direction=score.direction)
         except NotebookError:
@@ -407,10 +420,13 @@ class _Proposal:
         return True
 
     def _show_or_say_why_not(self) -> bool:
-        """Return whether the chosen score can be swept.
+        """List the scores and the params, or print why the chosen score cannot be swept.
+
+        Returns:
+            Whether the chosen score can be swept.
 
         Raises:
-            NotebookError: No param leads to any of the listed scores.
+            NotebookError: No param influences any of the listed scores.
         """
         try:
             self._show()
@@ -425,14 +441,17 @@ class _Proposal:
         """List the scores and the params.
 
         Raises:
-            NotebookError: No param leads to the chosen score.
+            NotebookError: No param influences the chosen score.
         """
         drafted = self._drafted()
         self._print([f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""])
         self._print([*_section(drafted, "space:"), *_alone_line(self._n_alone(drafted))])
 
     def _n_alone(self, drafted: str) -> int:
-        """Return how many trials change one value alone. `--set` may have fixed some of these."""
+        """Return how many of the drafted first trials change one value of the notebook.
+
+        Changes of values that `--set` has fixed do not count.
+        """
         from ..settings.yaml_reader import read_yaml
 
         fixed = {given.partition("=")[0] for given in self._options.set}
@@ -468,7 +487,11 @@ class _Proposal:
 
 
 def _alone_line(n_alone: int) -> list[str]:
-    """Return a line on the trials that change one value alone. Empty if there are none."""
+    """Return a line that names the first trials that change one value. No line if there are none.
+
+    Args:
+        n_alone: Number of these trials.
+    """
     trials = {0: "", 1: "trial 0001", 2: "trials 0001 and 0002"}
     named = trials.get(n_alone, f"trials 0001 to {n_alone:04}")
     verb = "changes one value" if n_alone == 1 else "change one value each"

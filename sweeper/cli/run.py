@@ -104,10 +104,12 @@ def prepared(
 
 
 def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
-    """Return a function that uses the observed run as the first trial.
+    """Return a function that uses the observed run as the first trial of the sweep.
+
+    The observed run is the one run of the notebook before its sweep was proposed.
 
     Returns:
-        None if there is no such run.
+        None if there is no observed run.
     """
     from ..drafting.observed_run import OBSERVED_NAME
 
@@ -149,7 +151,7 @@ def stopped_by_signals(sweep: Sweep, interrupt_name: str = "Ctrl-C") -> Iterator
 
     Args:
         sweep: The sweep that runs.
-        interrupt_name: What SIGINT is called, in words for the summary.
+        interrupt_name: Name of SIGINT in the summary.
 
     Yields:
         The exit codes of the signals that were received so far.

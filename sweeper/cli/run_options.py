@@ -23,12 +23,13 @@ class RunOptions:
 
     Attributes:
         set: Values of `--set`, each as `NAME=VALUE`.
-        timeout: Wall-clock limit of the sweep in seconds, with the run before a proposed sweep.
+        timeout: Wall-clock limit of the sweep in seconds. The run of the notebook before a proposed
+            sweep counts, too.
         proposes: Whether the notebook is the only argument. Then a parameters file is drafted if
             there is none.
-        yes: Whether to start a proposed sweep without asking, if its score is clear.
+        yes: Whether to start a proposed sweep without asking, if it is clear which score is meant.
         score: Score of a proposed sweep, as `NAME`, `NAME:min` or `NAME:max`.
-        dry_run: Whether to show only what is known without a run.
+        dry_run: Whether to print only what is known without running the notebook.
         began_s: Time of the call, on the monotonic clock. `timeout` counts from it.
     """
 
@@ -74,7 +75,7 @@ class RunOptions:
         )
 
     def values(self) -> dict[str, Any]:
-        """Return the options that state values of trials, for `Settings.with_overrides`."""
+        """Return `--set`, `--confirm` and `--seeds` as arguments of `Settings.with_overrides`."""
         from ..settings.flags import read_value
 
         fixed = dict(read_value(text) for text in self.set)

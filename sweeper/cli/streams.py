@@ -17,7 +17,8 @@ from typing import Any, TextIO
 
 #: Errors of a write after the reader (the other end of a pipe, or the terminal) has gone away.
 _NO_READER = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
-#: Variable that jupyter_client sets in each kernel. The terminals of JupyterLab lack it.
+#: Environment variable that jupyter_client sets in each kernel. Terminals in JupyterLab do not have
+#: it.
 _OF_KERNELS = "JPY_PARENT_PID"
 
 #: Pattern of text that stays in one row when a line is wrapped, and the space that it then gets, at

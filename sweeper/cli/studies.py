@@ -47,7 +47,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Stop a running trial, or the sweep."""
+    """Stop running trials of a study, or its whole sweep."""
     from ..control import steering
 
     console = ConsoleOutput.of(options)
@@ -70,7 +70,7 @@ def stop(options: argparse.Namespace) -> int:
 
 
 def enqueue(options: argparse.Namespace) -> int:
-    """Add a trial by hand."""
+    """Queue a trial with params that the user states."""
     from ..control import steering
     from ..settings.flags import read_value
 
@@ -85,7 +85,7 @@ def enqueue(options: argparse.Namespace) -> int:
 
 
 def retry(options: argparse.Namespace) -> int:
-    """Queue failed trials again."""
+    """Queue failed or stopped trials of a study again."""
     from ..control import steering
 
     console = ConsoleOutput.of(options)
@@ -256,7 +256,7 @@ def _is_param(target: str) -> bool:
 
 
 def _when(existing: ExistingStudy) -> str:
-    """Return when queued trials of a study will run, for messages."""
+    """Return words about when queued trials of a study will run, for messages."""
     is_swept = existing.swept_by() is not None
     if is_swept:
         return "the next free slot runs it, or the next sweep if this one begins no more trials"

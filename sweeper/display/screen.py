@@ -92,7 +92,9 @@ def answer_lines(result: SweepResult) -> list[str]:
 
 
 def confirmation_lines(confirmation: Confirmation | None, storage: str) -> list[str]:
-    """List the ranking by means on fresh seeds, and its doubts. Empty without a confirmation.
+    """List the ranking by means on fresh seeds, and the reasons why it may be wrong.
+
+    The list is empty if there is no confirmation.
 
     Args:
         confirmation: The ranking.
@@ -238,7 +240,7 @@ def _stopped_lines(result: SweepResult) -> list[str]:
 
 
 def _behind_lines(result: SweepResult) -> list[str]:
-    """List what the remote copy and MLflow lack."""
+    """List which results are missing in the remote copy and in MLflow."""
     lines = []
     if result.sync_lag_s:
         lines.append(
@@ -269,7 +271,7 @@ def _mlflow_lines(result: SweepResult) -> list[str]:
     return lines
 
 
-#: What is said of each notice, with a remedy.
+#: Message about each kind of notice, with a remedy.
 _NOTICES = {
     Notice.NOT_REPLICABLE: "{trials} used operations that may not repeat bit for bit: {names}; "
     "seed_everything(seed, strict=True) raises an error for these operations",
@@ -327,7 +329,7 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
             shown, notes = shown[:room], [f"… and {len(left)} more", *notes]
     grid = Table(box=None, pad_edge=False, header_style="dim")
     columns = _columns(shown, snapshot, width) if shown else []
-    # Rich would read markup and emojis in plain texts, such as `[cls]` or `:smile:`.
+    # Rich would interpret plain strings, such as `[cls]` as markup and `:smile:` as an emoji.
     for n, (name, _) in enumerate(columns):
         grid.add_column(Text(name), no_wrap=True, justify="right" if n else "left")
     for row in zip(*(texts for _, texts in columns), strict=True):

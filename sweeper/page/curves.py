@@ -30,7 +30,11 @@ class Curves:
         self._known: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def load(self, text: str) -> None:
-        """Load the curves that were written before. Curves that cannot be read are made again."""
+        """Load the curves that an earlier page has. Curves that cannot be read are made again.
+
+        Args:
+            text: The curves as JSON, as `to_json` returns them.
+        """
         with suppress(ValueError, TypeError, AttributeError):
             for run_id, (stamp, curves) in json.loads(text).items():
                 self._known[run_id] = stamp, curves
@@ -76,7 +80,7 @@ def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequ
 
 
 def _stamp(record: TrialRecord) -> str:
-    """Return a text that no other attempt has, not even one of an earlier study."""
+    """Return a text that identifies an attempt at a trial, even among studies of the same name."""
     return f"{record.attempt} {record.started_at_s}"
 
 

@@ -15,8 +15,8 @@ _HEIGHT_PX = 860
 #: (chosen, not measured), because the output is saved with the notebook that displays it.
 _MOST_BYTES = 20_000_000
 _LOADED = re.compile(r'<(link rel="stylesheet" href|script)[^>]*?="(page/[^"]+)">(?:</script>)?')
-#: What the frame may do. Without `allow-same-origin`, the frame cannot reach the notebook around
-#: it.
+#: Permissions of the frame's sandbox. `allow-same-origin` is missing, so that scripts in the frame
+#: cannot access the notebook around it.
 _ALLOWED = "allow-scripts allow-downloads allow-modals allow-popups allow-popups-to-escape-sandbox"
 #: The page in a frame has the colours of JupyterLab's theme, and not those of the system.
 _THEME = """<style>
@@ -69,7 +69,8 @@ def frame_of(index: Path, notebooks: Iterable[str]) -> str:
 def _inlined(file: Path, tag: str = "script") -> str:
     """Return a file as an HTML element.
 
-    Scripts of data contain no text that could end the element.
+    In scripts that contain data, `<` is escaped. Otherwise, data such as `</script>` would end the
+    element.
     """
     text = file.read_text(encoding="utf-8")
     if text.startswith("sweeper."):

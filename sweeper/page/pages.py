@@ -103,7 +103,7 @@ class Page:
             write_notes(self._notes, self._files)
 
     def _begin(self) -> None:
-        """Write the files that never change, and `index.html` last."""
+        """Write the files that never change. `index.html` is the last, as it loads the others."""
         self._files.mkdir(exist_ok=True)
         for asset in ASSETS.iterdir():
             if asset.name == _INDEX:
@@ -161,7 +161,8 @@ def write_page_of(
 def write_notes(notes: Path, files: Path) -> None:
     """Write the notes about trials for the page.
 
-    The notes do not change meanwhile, so that a slow writer never replaces newer ones.
+    The notes are locked until the page's file is written. Otherwise, a slow process could replace
+    newer notes in this file by older ones.
 
     Args:
         notes: File with the notes.

@@ -1,7 +1,7 @@
 """The parameters file: its model, sections, search space, units, messages and JSON schema.
 
-Only this folder uses ruamel, and it contains all pydantic models of the file. Other folders decide
-how they use the settings.
+Only this folder uses ruamel, which reads YAML, and it contains all pydantic models of the file.
+Other folders decide how they use the settings.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["Settings"]
 
 
 def __getattr__(name: str) -> Any:
-    # Import the model late: it imports pydantic, and commands without a parameters file need only
-    # messages and addresses.
+    # Import the model only when it is used, because it imports pydantic, which is slow. Commands
+    # without a parameters file need only the modules `messages` and `addresses`.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .model import Settings

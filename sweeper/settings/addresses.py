@@ -3,8 +3,9 @@
 The text of an `Address` has `***` in place of the password. So nothing that is written, printed or
 logged contains the password.
 
-Only `Address.of_file` makes the URL of an SQLite file, and only `Address.file` reads it. SQLAlchemy
-decodes `%41` in a path and ends the path at `?`.
+SQLAlchemy decodes `%41` in the path of an SQLite URL, and ends the path at `?`. So only
+`Address.of_file`, which escapes these characters, makes such a URL, and only `Address.file` reads
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from urllib.parse import quote, unquote
 
 from ..trials import display_path
 
-#: Text in place of a password. A user may copy a URL with this text from the sweep's output.
+#: Text in place of a password. A user may copy a URL with this text from the sweep's output and
+#: state it in a command. Its password then counts as missing.
 HIDDEN = "***"
 #: Pattern of a secret in the query of a URL: its name, and its value.
 _SECRET_PART = re.compile(
@@ -26,9 +28,10 @@ _SECRET_PART = re.compile(
     r"[^=&]*=)([^&]*)",
     re.I,
 )
-#: Pattern of a host and a port without a user or password before them.
+#: Pattern of a host, perhaps with a port, that has no user or password before it.
 _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
-#: Pattern of the beginning of a local folder's URL. The path follows without escapes.
+#: Pattern of the beginning of a local folder's URL. In the path that follows, no character is
+#: escaped: `%41` is three characters.
 LOCAL_SCHEME = re.compile(r"(file|local)://(?=/)")
 #: A secret with fewer characters is replaced only inside of URLs, because it may also occur in
 #: ordinary words.
@@ -128,7 +131,7 @@ class Address:
         return HIDDEN in self._secrets()
 
     def completed_by(self, other: str | None) -> Address:
-        """Return the URL `other` if it is this URL with its password, else this address."""
+        """Return the address of `other` if it is this URL with the password, else this address."""
         whole = Address(other or "")
         is_same = str(whole).rstrip("/") == str(self).rstrip("/")
         return whole if is_same and self.is_incomplete else self
@@ -168,7 +171,7 @@ def study_words(study: str, storage: str | Address) -> list[str]:
     """Return the words that name a study on a command line: its folder, or name and storage.
 
     Args:
-        study: Name of the study, or of the study that confirms it.
+        study: Name of the study, or of the study `NAME-confirm` that runs its best trials again.
         storage: URL of the study's storage.
     """
     file = Address.of(storage).file

@@ -1,4 +1,4 @@
-"""Define the base class of a parameters file's models, and check names and plain values."""
+"""Define the base class of a parameters file's models, and check names and values in the file."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class SettingsModel(BaseModel):
 
 
 def check_name(name: str, *, where: str = "") -> None:
-    """Check that a notebook can assign a name.
+    """Check that a notebook can assign a variable of this name.
 
     Args:
         name: Name of a variable.
-        where: Keys before the name, for the message.
+        where: Keys before the name in the file, such as `space.`, for the message.
 
     Raises:
         PydanticCustomError: The name is not a Python identifier.
@@ -95,7 +95,15 @@ def check_name(name: str, *, where: str = "") -> None:
 
 
 def check_param_name(name: str, *, where: str = "") -> None:
-    """Check that a notebook can assign a param: one name, or two with a dot, as in `Adam.lr`."""
+    """Check the name of a param: one identifier, or two with a dot between them, as in `Adam.lr`.
+
+    Args:
+        name: Name of the param.
+        where: Keys before the name in the file, such as `space.`, for the message.
+
+    Raises:
+        PydanticCustomError: The name is not valid.
+    """
     owner, dot, own = name.rpartition(".")
     outer, _, inner = owner.rpartition(".")
     if outer and inner and own:
@@ -106,7 +114,7 @@ def check_param_name(name: str, *, where: str = "") -> None:
 
 
 def read_plain(value: Any, depth: int = 0) -> Any:
-    """Return a plain value with tuples as lists.
+    """Check that JSON can represent a value, and return it with lists in place of tuples.
 
     Args:
         value: Value to read.

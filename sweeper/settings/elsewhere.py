@@ -1,4 +1,7 @@
-"""Translate keys and values of other tools (W&B, Optuna, Ray Tune) in a parameters file."""
+"""Find keys and values of other tools (W&B, Optuna, Ray Tune) in a parameters file.
+
+The functions return remedies for messages: what to write in a parameters file instead.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def section_hint(key: str, value: Any) -> str:
 
 
 def objective_here(value: Any) -> str:
-    """Return the `objective` that means the same as W&B's `{name: loss, goal: minimize}`."""
+    """Return the text of an `objective` that means the same as W&B's `{name: …, goal: …}`."""
     name, direction = "NAME", "minimize"
     if isinstance(value, Mapping):
         stated = next((value[key] for key in ("goal", "direction", "mode") if key in value), "")

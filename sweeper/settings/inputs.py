@@ -34,7 +34,7 @@ class InputSource(SettingsModel):
         Field(pattern=r"^[^./\\\x00][^/\\\x00]*$"),
         expected("a plain file name such as 'model.pt', as given to save_artifact"),
     ]
-    """The name of the artifact: of a file or folder in the trial's `artifact_dir`, or as given to
-    `save_artifact`."""
+    """The name of the artifact: the name of a file or folder in the trial's `artifact_dir`, or the
+    name that was given to `save_artifact`."""
     take: Annotated[Literal["best"] | RunId, expected('best, or a run id such as "0007"')] = "best"
     """The trial that saved the artifact: `best`, or a run id such as "0007"."""

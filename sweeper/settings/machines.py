@@ -35,8 +35,9 @@ class Resources(SettingsModel):
         ],
         expected("auto, none or a list of GPU numbers such as [0, 1]"),
     ] = "auto"
-    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. They are numbered as
-    by nvidia-smi, or as listed in CUDA_VISIBLE_DEVICES, whose own numbers are nvidia-smi's."""
+    """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. The numbers are
+    those that nvidia-smi shows. If CUDA_VISIBLE_DEVICES is set, they are positions in its list,
+    from 0."""
     gpu_memory: Annotated[Literal["auto"] | Size, expected("auto or a size such as 9GB")] = "auto"
     """The GPU memory that is reserved for one trial. Trials share a GPU as long as their memory
     fits. `auto` measures how much trials use."""
@@ -47,10 +48,10 @@ class Resources(SettingsModel):
     of in turns. `auto` starts and ends it if the machine supports it. A GPU error of one trial then
     ends all trials on its GPU, and they are run again."""
     frozen: Literal["auto", "off_gpu", "on_gpu"] = "auto"
-    """Where a frozen trial keeps its GPU memory when another trial needs the GPU. `off_gpu` moves
-    it to host memory and back, with NVIDIA's driver 570 or newer and the extra `gpu`. With `on_gpu`
-    a frozen trial is pruned instead. `auto` is `on_gpu`, because `off_gpu` has never run on a real
-    GPU."""
+    """Where a frozen trial, which `pruner: auto` has paused, keeps its GPU memory when another
+    trial needs the GPU. `off_gpu` moves this memory to host memory and back, with NVIDIA's driver
+    570 or newer and the extra `gpu`. With `on_gpu` the frozen trial is pruned instead. `auto` is
+    `on_gpu`, because `off_gpu` has never run on a real GPU."""
     cpus_per_trial: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
         expected("auto or a whole number of 1 or more"),
@@ -61,12 +62,12 @@ class Resources(SettingsModel):
 
     @property
     def claim_bytes(self) -> int | None:
-        """Bytes of GPU memory to reserve for each trial. None if the sweep measures them."""
+        """Bytes of GPU memory to reserve for each trial. None if the sweep measures the use."""
         return None if self.gpu_memory == "auto" else int(self.gpu_memory)
 
     @property
     def threads(self) -> int:
-        """Number of threads of each kernel."""
+        """Number of CPU threads that numerical libraries use in each kernel."""
         return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial
 
 
@@ -131,7 +132,7 @@ class Cluster(SettingsModel):
 
     @property
     def place(self) -> str:
-        """The cluster's address or class, for people."""
+        """The cluster's address or class, for messages."""
         return self.url or str(self.class_)
 
 

@@ -74,10 +74,14 @@ def _written(value: Any, depth: int) -> Iterator[str]:
 
 
 def problem(text: str) -> PydanticCustomError:
-    """Return the error of one value. pydantic adds its key, and `validation_message` the file."""
+    """Return the error of one value, for a validator to raise.
+
+    pydantic adds the key of the value, and `validation_message` adds the file.
+    """
     from pydantic_core import PydanticCustomError
 
-    # pydantic uses a message as a template, in which braces would have to be doubled.
+    # pydantic uses a message as a template, in which braces would have to be doubled. So the
+    # template is only `{text}`.
     return PydanticCustomError("sweeper", "{text}", {"text": text})
 
 
@@ -96,7 +100,8 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
         if detail["type"] == "sweeper":
             fault = detail["msg"]
         elif detail["type"] == "too_short" and detail["input"]:
-            continue  # Each wrong entry of this list gets a line of its own.
+            # pydantic counts only valid entries. Each wrong entry of this list gets its own line.
+            continue
         elif detail["loc"][-1:] == ("[key]",):
             fault = f"a name must be text; got {as_yaml(detail['input'])}"
         elif detail["type"] == "missing":
@@ -141,7 +146,8 @@ _TEXTS = {
 def _keys_in_file(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
     """Return the keys in the file that belong to pydantic's location of an error.
 
-    pydantic's location also has the names of union members, which are left out.
+    pydantic's location also has the names of union members, such as `float` in
+    `space.lr.float.low`. They are left out.
     """
     path: list[int | str] = []
     for part in loc:

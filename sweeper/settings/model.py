@@ -142,9 +142,9 @@ class Settings(SettingsModel):
     """What trials use of the machine: GPUs and processor cores."""
     kernels: Literal["auto", "fork", "cold"] = "auto"
     """How kernels are made. `auto`: they are forked from a process that has imported the notebook's
-    libraries, and count once a trial has had the same results in a started and a forked kernel.
-    `fork`: they are forked without this proof. `cold`: each kernel is started, and no trial is run
-    twice."""
+    libraries. Their results count once a trial has had the same results in a started and in a
+    forked kernel. `fork`: kernels are forked without this comparison. `cold`: each kernel is
+    started as a new process, and no trial is run twice."""
     reports: Literal["auto", "explicit"] = "auto"
     """What counts as a report. `auto`: calls of sweeper.report, and what MLflow, Keras, Lightning,
     Transformers, XGBoost, LightGBM, fastai and TensorBoard log in a notebook. `explicit`: only
@@ -224,7 +224,10 @@ class Settings(SettingsModel):
         return {**data, "study": {**data.get("study", {}), "name": self.name}}
 
     def to_yaml(self) -> str:
-        """Return a parameters file with these settings and changes by flags. It has no secrets."""
+        """Return the text of a parameters file with these settings, as flags have changed them.
+
+        The text has no secrets.
+        """
         return write_yaml(self.as_mapping)
 
     @property
@@ -245,7 +248,7 @@ class Settings(SettingsModel):
 
     @property
     def flags_of_study(self) -> list[str]:
-        """Words of the flags that name this study and its values of `--set`."""
+        """The flags `--study` and `--set` of this study, as words of a command line."""
         words = [] if self.study.name is None else ["--study", self.study.name]
         for name in sorted(self._set):
             words += _set_flag(name, self.fixed[name]).split(" ", 1)
@@ -253,7 +256,10 @@ class Settings(SettingsModel):
 
     @property
     def sources(self) -> dict[str, str]:
-        """The origin of each name in `space`, `fixed` and so on: a key of the file, or `--set`."""
+        """Where each name in `space`, `fixed`, `inputs` and `smoke` is stated, for messages.
+
+        A value is the file with the key of the section, such as `my.yml: space`, or a flag `--set`.
+        """
         file = self.file or "settings"
         sources = dict.fromkeys(self.smoke, f"{file}: smoke")
         sources |= dict.fromkeys(self.space, f"{file}: space")
@@ -266,9 +272,10 @@ class Settings(SettingsModel):
 
     @property
     def search_space(self) -> SearchSpace:
-        """The space that is swept, without fixed names and without branches that they close.
+        """The space that is swept: without fixed names, and without params that `when` excludes.
 
-        With `repeat: {fold: 5}` the space contains the fold, which no sampler chooses.
+        Such a param never exists, because its `when` contradicts a fixed value. With
+        `repeat: {fold: 5}` the space also contains the fold, which no sampler chooses.
         """
         folds: dict[str, AnyDimension] = {}
         if self.repeat is not None and self.repeat.by_fold:
@@ -296,8 +303,8 @@ class Settings(SettingsModel):
         """Check that the params of a trial of this study can run again on another seed.
 
         Raises:
-            SettingsError: The parameters file no longer allows a value, or the trial ran before a
-                name was swept. Its runs would then get different values of this name.
+            SettingsError: The parameters file no longer allows a value, or a name was added to the
+                search space after the trial ran. The trial has no value for this name.
         """
         self.check_params(params)
         if missing := self.search_space.missing(params):
@@ -316,9 +323,10 @@ class Settings(SettingsModel):
 
     @property
     def start_params(self) -> list[dict[str, Any]]:
-        """The params of the first trials, without names in branches that `fixed` has closed.
+        """The params of the first trials: the entries of `start` that fit the search space.
 
-        Missing names that open the branch of another name are added.
+        Names that are fixed, or that cannot exist with the fixed values, are left out. If a param
+        exists only with certain values of another param (`when`), the other param is added.
         """
         space = self.search_space
         kept = ({k: v for k, v in params.items() if k in space} for params in self.start)
@@ -437,7 +445,8 @@ class Settings(SettingsModel):
         data = self._plain
         data["study"] = {**data.get("study", {}), **_given(name=study, trials=trials)}
         data.update(_given(kernels="cold" if cold else None))
-        if cluster is not None:  # The keys of `class` belong to the cluster of the file.
+        if cluster is not None:
+            # The other keys of the section describe the cluster in the file, not this one.
             kept = {"wait", "insecure"} & data.get("cluster", {}).keys()
             data["cluster"] = {"url": cluster, **{key: data["cluster"][key] for key in kept}}
         if confirm is not None or seeds is not None:
@@ -510,7 +519,10 @@ def _given(**values: Any) -> dict[str, Any]:
 def _start_without(
     fixed: Mapping[str, Any], start: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the entries of `start` without fixed names. Leave out those that this makes equal."""
+    """Return the entries of `start` without fixed names.
+
+    An entry that has become equal to an earlier one is left out.
+    """
     found: list[dict[str, Any]] = []
     for params in start:
         kept = _without(fixed, params)
@@ -524,6 +536,6 @@ def _without(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _set_flag(name: str, value: Any) -> str:
-    """Return the flag `--set` as the user may have written it."""
+    """Return the flag `--set` for a value, as a user would write it. A secret becomes `***`."""
     value = masked(value, name)
     return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"

@@ -32,11 +32,12 @@ _NUMBER = re.compile(
     rf"(?P<fraction>\.\d*)?|\.\d+)(?P<exponent>e[-+{_MINUS}]?\d+)?)",
     re.IGNORECASE,
 )
-#: Numbers without digits. A pattern that names one of them, as `loss=([\d.]+|nan)` does, is
-#: matched in the text as it is. Any other is matched in a text with digits in their places.
+#: Numbers without digits: `nan` and `inf`. A user's pattern that names one of them, as
+#: `loss=([\d.]+|nan)` does, is matched in the printed text. For any other pattern, digits replace
+#: these words first. So `loss=([\d.]+)`, which matches digits only, also finds `loss=nan`.
 _WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!-?\w)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\[A-Za-z]")
-#: Sign of the number behind it, and not a hyphen, a minus between two numbers, or `+/-`.
+#: Sign that belongs to the number behind it: not a hyphen, a minus between two numbers, or `+/-`.
 _SIGN = rf"(?<![\w)\]%+{_MINUS}-])(?<!\+/)[-+{_MINUS}]"
 #: Text of a pattern before its first group: escapes, sets, other parentheses and characters.
 _BEFORE_GROUP = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\((?=\?(?!P<))|[^\\[(])*", re.DOTALL)
@@ -75,7 +76,8 @@ _POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")
 #: the first pattern is for whole numbers, the second for all numbers.
 _UNFINISHED_WHOLE = re.compile(rf"[,_{_SPACES}]\d{{0,3}}\Z")
 _UNFINISHED = re.compile(rf"(?:\.|\w{{0,20}}[-+{_MINUS}]?)\Z")
-#: When a match is tried again without its sign, this many characters around it are kept.
+#: To find out whether a sign belongs to a number, its match is tried again without the sign, in a
+#: piece of the text with this many characters before and after the match.
 _CONTEXT_CHARACTERS = 20
 #: A message quotes at most this many characters of a text that is not a number.
 _QUOTED_CHARACTERS = 40
@@ -88,8 +90,8 @@ class Reading:
     Attributes:
         value: The number. None if there is no number, or if it is ambiguous.
         text: Text at the position.
-        end: Where the number ends in the line. If the group of the pattern ends later, the end of
-            that group.
+        end: Index in the line at which the number ends. If the group of the pattern ends later, the
+            end of that group.
         is_complete: Whether more text at the end of the line would not change the number.
     """
 
@@ -116,16 +118,17 @@ def read_numbers(pattern: regex.Pattern[str], text: str) -> Iterator[Reading]:
     end = 0
     for match in find_all(_with_sign(pattern), digits):
         reading = read_number(match, text)
-        if reading is not None and match.start(1) >= end:  # Else it lies in the previous number.
+        if reading is not None and match.start(1) >= end:  # Not within the previous number.
             end = reading.end
             yield reading
 
 
 @cache
 def _with_sign(pattern: regex.Pattern[str]) -> regex.Pattern[str]:
-    """Let a pattern also match where a sign before its first group is in the way.
+    """Return a pattern that also matches if a sign stands before its first group.
 
-    Where the pattern itself matches, the result matches the same text.
+    For example, `loss=([0-9.]+)` then also matches `loss=-0.3`. Text that the original pattern
+    matches is matched in the same way.
     """
     before = _BEFORE_GROUP.match(pattern.pattern)
     at = before.end() if before else 0
@@ -179,7 +182,16 @@ def read_number(match: regex.Match[str], printed: str) -> Reading | None:
 
 
 def _skip_wrapper(text: str, start: int, end: int) -> tuple[int, bool]:
-    """Return the position where the number of a group begins, and whether a bracket is open."""
+    """Skip text such as `tensor(` before a number.
+
+    Args:
+        text: Printed line.
+        start: Start of the pattern's group.
+        end: End of the pattern's group.
+
+    Returns:
+        The position at which the number begins, and whether a bracket before it is open.
+    """
     wrapper = _WRAPPER.match(text, start, end)
     return (wrapper.end(), bool(wrapper["bracket"])) if wrapper else (start, False)
 

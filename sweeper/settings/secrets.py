@@ -61,7 +61,8 @@ def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
     """
     if repr(masked(value, name)) != repr(value):
         # The texts are compared, because the value NaN differs from itself.
-        is_by_value = isinstance(value, str) and masked(value) != value  # also refused in `space`
+        # A text that looks like a secret by its value alone is refused in `space`, too.
+        is_by_value = isinstance(value, str) and masked(value) != value
         other = "write it in the notebook" if is_by_value else "list it in space as the only choice"
         raise problem(
             f"{where}{name}{name and ': '}looks like a secret by its name or URL, and executed "

@@ -119,10 +119,10 @@ class StudySettings(SettingsModel):
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
     """The algorithm that proposes the params of each trial. `auto` is the Gaussian process (`gp`)
-    if torch is installed and the study has at most 250 trials, otherwise `tpe`. As `gp`,
-    `auto` lets `tpe` propose every second trial from `0025` on. Each sampler has options of its
-    own, which the section Samplers of the reference lists. The seed is not one of them. With `gp`,
-    trials cover the space evenly until 10 of them have a score, or as many as its option
+    if torch is installed and the study has at most 250 trials, otherwise `tpe`. If `auto` is `gp`,
+    `tpe` nevertheless proposes every second trial from trial `0025` on. Each sampler has options of
+    its own, which the section Samplers of the reference lists. The seed is not one of them. With
+    `gp`, trials cover the space evenly until 10 of them have a score, or as many as its option
     `n_startup_trials` says."""
     pruner: Annotated[
         Algorithm,
@@ -130,8 +130,9 @@ class StudySettings(SettingsModel):
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
     """The algorithm that ends trials with bad scores early, in notebooks that report or print
-    scores while they run. `auto` freezes a trial that is unlikely to win, and ends it if it will
-    hardly win. The others are Optuna's. A pruner needs a single objective and `order: free`."""
+    scores while they run. `auto` freezes (pauses) a trial that is unlikely to win, and ends a trial
+    that will hardly win. The others are Optuna's. A pruner needs a single objective and
+    `order: free`."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
     """The sweep ends after this number of failed trials in a row. Default: as long as no trial of
     the study has completed, the sweep ends after 10 failures, or after 3 (or one in each slot) with
@@ -163,7 +164,7 @@ class Objective(SettingsModel):
     direction: Literal["maximize", "minimize"]
     """Whether a greater or a smaller score is better."""
     take: Literal["last", "best", "mean"] = "last"
-    """The value of a reported series that counts as the score."""
+    """Which value of a reported series counts as the score: the last, the best or the mean."""
 
 
 class ScoreSource(SettingsModel):
@@ -240,11 +241,11 @@ class Confirm(SettingsModel):
     best: Annotated[int, Field(ge=1)] = DEFAULT_BEST
     """The number of best trials that are run again."""
     seeds: Annotated[int, Field(ge=2)] = DEFAULT_SEEDS
-    """The number of fresh seeds for each trial. At least two are needed for an interval."""
+    """The number of fresh seeds for each trial. A confidence interval needs at least two."""
 
 
 class Repeat(SettingsModel):
-    """Runs each proposal several times. Its score is the mean of these runs, which are trials."""
+    """Runs each proposal in several trials. Its score is the mean of their scores."""
 
     seeds: Annotated[int, Field(ge=2)] | None = None
     """The number of seeds on which each proposal runs. The seeds are the same for all proposals."""
@@ -267,7 +268,7 @@ class Repeat(SettingsModel):
 
     @property
     def runs(self) -> int:
-        """Largest number of runs of one proposal."""
+        """Number of trials with which one proposal is run at most."""
         return self.seeds or self.fold or 0
 
 
@@ -295,9 +296,9 @@ class Notify(SettingsModel):
         tuple[Literal["end", "failure", "budget", "preemption"], ...],
         Field(strict=False, min_length=1),
     ] = ("end", "failure", "budget", "preemption")
-    """The events that are notified: the `end` of the sweep, the first `failure` of a trial or the
-    failure of the sweep, the end because the `budget` is spent, the end by `preemption`. Default:
-    all."""
+    """The events that send a notification: the `end` of the sweep; the first `failure` of a trial,
+    or the failure of the sweep; the end because the `budget` is spent; the end by `preemption`,
+    when the machine is taken away. Default: all."""
 
     @field_validator("url")
     @classmethod

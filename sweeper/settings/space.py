@@ -1,6 +1,8 @@
 """Define the search space: its dimensions, their allowed values, and their branches.
 
-This module knows no sampler: `SearchSpace.sample` calls a function that chooses a value.
+A dimension with `when` is part of a branch: its param exists only in trials in which other params
+have certain values. This module does not import samplers: `SearchSpace.sample` calls a function
+that chooses each value.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ _VALUE_OR_VALUES = {
 
 
 class Dimension(SettingsModel):
-    """Base class of all dimensions, with the branch to which a dimension belongs."""
+    """Base class of all dimensions, with the branch in which a dimension's param exists."""
 
     when: Annotated[
         Mapping[str, Annotated[tuple[ChoiceValue, ...], Field(min_length=1)]],
@@ -75,9 +77,9 @@ class Dimension(SettingsModel):
 
 
 class RangeDimension(Dimension):
-    """A dimension from low to high, sampled on a logarithmic scale with `log`."""
+    """A range of numbers from `low` to `high`. With `log`, it is sampled on a logarithmic scale."""
 
-    type: str  # The first field, because people write this key first.
+    type: str  # Defined before `low` and `high`, because people write this key first.
     low: float
     """The least value."""
     high: float
@@ -253,7 +255,7 @@ DimensionEntry = Annotated[
 
 
 class SearchSpace(Mapping[str, AnyDimension]):
-    """The dimensions by name. A dimension comes after those on which its branch depends.
+    """The dimensions by name. A dimension comes after those that its `when` names.
 
     Args:
         dimensions: The dimensions in any order.
@@ -263,7 +265,8 @@ class SearchSpace(Mapping[str, AnyDimension]):
     """
 
     def __init__(self, dimensions: Mapping[str, AnyDimension]) -> None:
-        # A parent that is not a dimension has a fixed value, so the order does not depend on it.
+        # A parent is a param that a `when` names. A parent that is not a dimension has a fixed
+        # value, so the order does not depend on it.
         parents = {
             name: [parent for parent in dimension.when if parent in dimensions]
             for name, dimension in dimensions.items()
@@ -323,7 +326,11 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return params
 
     def without(self, fixed: Params) -> SearchSpace:
-        """Return the space without fixed names, and without branches that they close."""
+        """Return the space without fixed names and without dimensions that they exclude.
+
+        A dimension is excluded if its `when` contradicts a fixed value, because its param then
+        exists in no trial.
+        """
         remaining: dict[str, AnyDimension] = {}
         for name, dimension in self.items():
             when = dict(dimension.when)
@@ -344,10 +351,11 @@ class SearchSpace(Mapping[str, AnyDimension]):
     def _count(self, names: Iterable[str], chosen: Params) -> int:
         """Return the number of combinations of params after some have been chosen.
 
-        Params that no `when` connects are counted apart, because the numbers of branches multiply.
+        Params that no `when` connects are independent, so their numbers are multiplied.
 
         Args:
-            names: Names of the params that have not been chosen. Each one comes after its parents.
+            names: Names of the params that have not been chosen. Each one comes after its parents,
+                the params that its `when` names.
             chosen: Chosen params.
         """
         connected: list[list[str]] = []
@@ -372,12 +380,12 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return sum(self._count(rest, {**chosen, first: value}) for value in values)
 
     def completed(self, params: Params) -> dict[str, Any]:
-        """Return params with the missing ones that open the branches of the others.
+        """Return params, completed by the missing params that their `when` names.
 
-        Such a param gets its first choice that opens all of these branches.
+        Such a param gets its first choice with which all of the given params exist.
         """
         found = dict(params)
-        for name in reversed(self._dimensions):  # Branches come before what opens them.
+        for name in reversed(self._dimensions):  # Reversed, each param comes before its parents.
             dimension = self._dimensions[name]
             if name in found or not isinstance(dimension, ChoiceDimension):
                 continue
@@ -396,8 +404,8 @@ class SearchSpace(Mapping[str, AnyDimension]):
         """Check that a trial of this space can have these params. Some params may be missing.
 
         Raises:
-            PydanticCustomError: A param is not in the space, has another value, or its branch is
-                closed.
+            PydanticCustomError: A param is not in the space, has a value that the space does not
+                allow, or does not exist with the values of the other params.
         """
         given, params = params, self.completed(params)
         for name, value in params.items():
@@ -421,7 +429,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
 
 
 def _opens(parent: str, values: Iterable[Value], params: Params) -> bool:
-    """Return whether a param has one of the values that open a branch."""
+    """Return whether the param `parent` has one of the values that a `when` requires."""
     return parent in params and any(_same(params[parent], value) for value in values)
 
 

@@ -77,7 +77,7 @@ def read_yaml(text: str) -> Any:
         ) from error
     except (YAMLError, ValueError) as error:
         raise BadYaml(f"not valid YAML: {first_line(error)}") from error
-    except (IndexError, KeyError) as error:  # `!!int ""`, `!!bool maybe`
+    except (IndexError, KeyError) as error:  # For example, at `!!int ""` or `!!bool maybe`.
         raise BadYaml(
             "not valid YAML: a tag such as !!int does not fit its value; leave the tag out"
         ) from error

@@ -47,7 +47,8 @@ def _outcome(record: TrialRecord) -> str:
 def stage_tags(record: TrialRecord) -> dict[str, str]:
     """Return MLflow tags for the inputs and the artifacts of a trial.
 
-    The tags of inputs name the study, trial and artifact that they come from. All tags have hashes.
+    The tag of an input names the study, trial and artifact that the input comes from. All tags
+    contain hashes of the files.
     """
     metadata = read_metadata(record.notebook) or BLANK
     tags = {}
@@ -95,10 +96,14 @@ class Artifacts:
         shutil.rmtree(self._rendered, ignore_errors=True)
 
     def begin(self, mlflow_id: str, uri: str) -> None:
-        """Note where the files of a new run are stored.
+        """Remember where the files of a new run are stored.
 
-        Otherwise, MLflow's client would read the whole run again to find the place, which takes 6
-        ms of CPU time.
+        Otherwise, MLflow's client would read the whole run again to find this place, which takes
+        6 ms of CPU time.
+
+        Args:
+            mlflow_id: MLflow's id of the run.
+            uri: URI of the folder in which MLflow stores the files of the run.
         """
         if self._is_embedded:
             from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -169,16 +174,17 @@ class Artifacts:
         log(str(file), above)
 
     def _log_saved(self, log_file: Callable[..., object], record: TrialRecord) -> str:
-        """Log the artifacts of a trial, except large ones: a tag states their hash and size.
+        """Log the artifacts of a trial, except large ones, of which a tag states hash and size.
 
-        Names in the notebook are only used to choose among the files in the trial's folder.
+        The executed notebook names the artifacts. Of these, only files in the trial's own folder
+        are logged.
 
         Args:
             log_file: Function that logs a file to a folder of the run.
             record: The trial.
 
         Returns:
-            Markdown that names the large ones. Empty if there are none.
+            Markdown that names the large artifacts. Empty if there are none.
         """
         folder = self._paths.saved(run_id_of(record.first_number))
         names = (read_metadata(record.notebook) or BLANK).artifacts

@@ -29,7 +29,8 @@ from ..files import PRIVATE, copy_atomically
 from ..settings.addresses import Address
 
 _BUSY_TIMEOUT_S = 30
-#: Folder of MLflow's migrations in its package, and the lines that name revisions in their files.
+#: Folder of MLflow's migrations in its package, and pattern of the lines in their files that name
+#: revisions.
 _MIGRATIONS = ("store", "db_migrations", "versions")
 _REVISION = re.compile(r"^(revision|down_revision) = [\"'](\w+)[\"']", re.MULTILINE)
 #: Tables and columns in which MLflow stores URIs of artifacts.
@@ -63,7 +64,7 @@ def wait_for_disk_once(uri: str) -> None:
 
 
 def settle(file: Path) -> None:
-    """Wait until the disk has all commits to a store."""
+    """Wait until all commits to a store are on the disk."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA wal_checkpoint")
 
@@ -136,7 +137,10 @@ def look_into(file: Path, experiment: str) -> Found:
 
 
 def _schema(revision: str) -> Schema:
-    """Compare a store's revision with the revisions in the migrations of the installed MLflow."""
+    """Compare a store's revision with the revisions in the migrations of the installed MLflow.
+
+    Without any known revision, the store is assumed to fit.
+    """
     spec = find_spec("mlflow")
     folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
     files = [file for folder in folders for file in Path(folder, *_MIGRATIONS).glob("*.py")]

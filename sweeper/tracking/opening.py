@@ -47,8 +47,8 @@ _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 def check_reachable(store: Store) -> None:
     """Check that a store can be used.
 
-    This check, before any trial, finds only problems that do not pass by themselves. A store in a
-    file is opened later, while trials run.
+    This check takes place before any trial. It finds only problems that do not go away by
+    themselves. A store in a file is opened later, while trials run.
 
     Raises:
         TrackingError: The server does not answer, the experiment was deleted, or the store in a

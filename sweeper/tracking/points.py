@@ -82,18 +82,19 @@ class LoggedPoints:
     def has_all_names(self, mlflow_id: str, series: Series) -> bool:
         """Return whether points of each of these series were logged in this process.
 
-        A series without logged points may have been logged to MLflow by the notebook itself.
+        If a series has no points that this process has logged, the notebook itself may have logged
+        them to MLflow.
         """
         logged = {name for name, _, _ in self._logged.get(mlflow_id, ())}
         return {legal(name) for name in series} <= logged
 
     def has_others(self, mlflow_id: str, series: Series, *, final: Mapping[str, float]) -> bool:
-        """Return whether MLflow has points of these series that are not in them.
+        """Return whether MLflow has other points of these series, such as those of another attempt.
 
         Args:
             mlflow_id: MLflow's id of the run.
             series: Points of the trial.
-            final: Final scores, which may be logged as the last point of a series.
+            final: Final scores by name. A final score may also be the last point of a series.
         """
         if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)

@@ -1,12 +1,16 @@
-"""Keep the starts of trials that MLflow did not accept, and decide when each is sent again."""
+"""Keep the starts of trials that MLflow did not accept, and decide when each is sent again.
+
+A start is the call that creates the MLflow run of a trial when the trial begins.
+"""
 
 from __future__ import annotations
 
 from .messages import Call
 
-#: Seconds until a refused start is sent again (chosen, not measured). The trial's notebook may wait
-#: for its run, for a minute at most. The pause doubles with each refusal, because the server may
-#: refuse a start for good, and that of a later attempt reads all points of its run.
+#: Seconds until a refused start is sent again (chosen, not measured). The pause is short, because
+#: the trial's notebook may wait for its MLflow run, for a minute at most. The pause doubles with
+#: each refusal, because the server may always refuse this start. Each repetition has a cost: if the
+#: trial has run before, all points of its run are read from MLflow.
 _AGAIN_S = 5.0
 
 
@@ -34,7 +38,11 @@ class RefusedStarts:
         self._pauses_s.pop(run_id, None)
 
     def pop_due(self, now_s: float) -> list[Call]:
-        """Return the starts whose pauses are over, and keep them no longer."""
+        """Remove and return the starts whose pauses are over.
+
+        Args:
+            now_s: Time on a monotonic clock.
+        """
         due = [start for again_s, start in self._waiting.values() if again_s <= now_s]
         for start in due:
             del self._waiting[start.about]

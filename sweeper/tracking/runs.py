@@ -34,7 +34,8 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _ATTEMPT = "sweeper.attempt"
-#: Tags that are the same in all attempts, or are written last.
+#: Tags that are not removed when a later attempt at the trial ends: they are the same in all
+#: attempts, or are written after the end.
 _LASTING = (STUDY_ID_TAG, RUN_ID_TAG, _ATTEMPT)
 _PARENT = "mlflow.parentRunId"  # MLflow's own tag for nested runs.
 
@@ -45,10 +46,10 @@ class RunWriter:
     Attributes:
         experiment_id: MLflow's id of the study's experiment.
         runs: MLflow's ids of the study's runs, by the run ids of the trials.
-        attempts: For each run that had ended when the store was opened: the number of the attempt
-            that the run shows, by the run ids of the trials. The number is empty if the run's end
-            was not written completely. Runs that a user has deleted count, so that they do not come
-            back.
+        attempts: Number (as text) of the attempt that a run shows, by the run ids of the trials.
+            Only runs that had ended when the store was opened are included. The text is empty if
+            the run's end was not written completely. Runs that a user has deleted are included, so
+            that they are not created again.
 
     Args:
         client: MLflow's client.
@@ -117,7 +118,8 @@ class RunWriter:
     def log(self, run_id: str, points: Sequence[TimedPoint]) -> None:
         """Write points of a running trial, without the points that its run already has.
 
-        This does nothing if MLflow has no such run: all points are written with the trial's end.
+        If MLflow has no run of the trial yet, this does nothing. All points are then written with
+        the trial's end.
         """
         if run_id in self.runs:
             self._points.log(self.runs[run_id], points)
@@ -192,10 +194,11 @@ class RunWriter:
         return mlflow_id
 
     def files(self, record: TrialRecord) -> None:
-        """Log the files of a trial whose end is written, and note that its run is complete.
+        """Log the files of a trial whose end is written, then write the number of its attempt.
 
-        The run has its values and status even if its files cannot be logged, or take longer than
-        the sweep has time for. Without the number of the attempt, the next sweep logs the files.
+        The files come last, so that the run has its values and its status even if the files cannot
+        be logged, or take longer than the sweep has time for. If the number of the attempt is
+        missing in the run, the next sweep logs the files.
         """
         mlflow_id = self.runs[record.run_id]
         note = self._artifacts.log(mlflow_id, record)
@@ -203,12 +206,12 @@ class RunWriter:
         self._batches.log(mlflow_id, tags=as_tags(tags))
 
     def describe(self, line: str) -> None:
-        """Write a line of Markdown above the runs, before the note of the sweep."""
+        """Write a line of Markdown above the runs in MLflow's UI, before the note of the sweep."""
         note = f"{line}\n\n{self._store.note or ''}".strip()
         self._client.set_experiment_tag(self.experiment_id, NOTE_TAG, note)
 
     def kill_running(self) -> None:
-        """Mark all running runs as killed. No sweep of the study may be alive."""
+        """Mark all running runs as killed. Call this only if no sweep of the study is alive."""
         for run_id, mlflow_id in self.runs.items():
             if run_id not in self.attempts:
                 self._client.set_tag(mlflow_id, "sweeper.state", str(TrialState.STOPPED))
@@ -229,9 +232,12 @@ class RunWriter:
             self._client.set_terminated(nested.info.run_id, status=parent.info.status)
 
     def set_others_aside(self, run_ids: Collection[str]) -> None:
-        """Keep the runs of the study that belong to none of these trials, under other names.
+        """Rename the runs of the study that belong to none of these trials.
 
-        They no longer count as trials of the study, because new trials get their numbers.
+        These runs no longer count as trials of the study, because new trials get their numbers.
+
+        Args:
+            run_ids: Run ids of all trials that the study has.
         """
         others = sorted(self.runs.keys() - set(run_ids))
         for run_id in others:
@@ -304,13 +310,20 @@ class RunWriter:
         return self.runs[run_id], False
 
     def _remove_tags_except(self, mlflow_id: str, kept: Collection[str]) -> None:
-        """Remove what an earlier attempt has written, such as the reason why it was stopped."""
+        """Remove the sweep's tags of a run, such as the reason why an earlier attempt was stopped.
+
+        Args:
+            mlflow_id: MLflow's id of the run.
+            kept: Names of the tags that are not removed.
+        """
         for name in self._client.get_run(mlflow_id).data.tags:
             if name.startswith("sweeper.") and name not in kept:
                 self._client.delete_tag(mlflow_id, name)
 
     def _has_of_notebook(self, mlflow_id: str, record: TrialRecord, names: Iterable[str]) -> bool:
-        """Return whether a trial's notebook has itself logged to the trial's run, or nested a run.
+        """Return whether a trial's notebook has itself logged to the trial's run.
+
+        Runs that the notebook has nested in the trial's run count, too.
 
         Args:
             mlflow_id: MLflow's id of the run.
@@ -327,9 +340,9 @@ class RunWriter:
         return bool(others or self._client.search_runs([self.experiment_id], nested, max_results=1))
 
     def _set_aside(self, run_id: str, *, name: str, note: str) -> str:
-        """Keep a run that no longer counts as a trial of the study.
+        """Rename a run, and remove the study's id from its tags.
 
-        The run gets another name, and loses the study's id.
+        MLflow keeps the run, but it no longer counts as a trial of the study.
 
         Args:
             run_id: Run id of the trial that had the run.
@@ -358,7 +371,7 @@ class RunWriter:
 
 
 def _run_id_of(run: Run) -> str:
-    """Return the run id of a run's trial. Users may have given the run another name."""
+    """Return the run id of the trial of an MLflow run, which users may have renamed."""
     return str(run.data.tags.get(RUN_ID_TAG, run.info.run_name))
 
 

@@ -48,17 +48,17 @@ _GATHER_S = 0.5
 #: measured). Then the files of one trial are logged after each batch of calls.
 _FILES_WAIT_S = 30.0
 #: At most this many calls are sent before the answer to the first one is read (chosen, not
-#: measured). The thread that reads the answers often waits for the sweep's interpreter. The writing
-#: process need not wait for this thread.
+#: measured). The thread that reads the answers often waits for the interpreter lock of the sweep's
+#: process. Meanwhile, the writing process carries out the calls that were sent ahead.
 _AHEAD = 8
 #: Seconds between two checks whether a wait is over.
 _POLL_S = 0.05
 #: While nothing is written, this many seconds pass between two checks whether the process has
 #: ended.
 _LOOK_S = 2.0
-#: After a process has ended, another one is started after the first number of seconds, or after the
-#: second number if the process could not open the store (chosen, not measured). Each process uses
-#: seconds of CPU time to import MLflow.
+#: After the writing process has died, another one is started after the first number of seconds, or
+#: after the second number if the process could not open the store (chosen, not measured). These
+#: pauses limit the CPU time, of which each process needs seconds to import MLflow.
 _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
 #: After this many seconds without an answer, a store counts as unavailable, and not only as slow
 #: (chosen, not measured).
@@ -82,8 +82,8 @@ _WHAT = {
 
 _log = logging.getLogger(__name__)
 
-#: An entry of the queue: a call, an event that is set once all calls before it are carried out, or
-#: None, which ends the process.
+#: An entry of the queue of calls: a call, an event that is set once all calls before it are carried
+#: out, or None, which ends the writing process.
 _Entry = Call | threading.Event | None
 
 
@@ -117,11 +117,11 @@ class Tracker:
         self._calls: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
         #: Calls that were gathered from the queue and are not sent yet.
         self._gathered: deque[_Entry] = deque()
-        #: Calls that log the files of ended trials, by run id, each with the time at which the end
-        #: was written. They let other calls go first: a notebook may wait for its run, and files
-        #: may take minutes.
+        #: Calls that log the files of ended trials, by run id, each with the time at which the
+        #: trial's end was written. All other calls have priority: files may take minutes, and a
+        #: notebook may wait for its run in MLflow.
         self._uploads: dict[str, tuple[float, Call]] = {}
-        #: Whether the last call was such a call.
+        #: Whether the last call has logged files.
         self._has_just_uploaded = False
         self._refused_starts = RefusedStarts()
         #: Points that were not sent to the process yet, by run id.
@@ -221,15 +221,18 @@ class Tracker:
         self._calls.put(Call("end", record.run_id, (record, described, series, tags, now_ms())))
 
     def set_others_aside(self, run_ids: Collection[str]) -> None:
-        """Keep the runs of the study's other trials under other names.
+        """Rename the runs in MLflow whose trials the study does not have.
 
-        MLflow may have trials that are newer than a copy with which a study continues. Their
-        numbers will be given to new trials.
+        A study that was restored from a remote copy lacks the trials that ran after the copy was
+        made. MLflow may have runs of these trials, and new trials get the same numbers.
+
+        Args:
+            run_ids: Run ids of all trials that the study has.
         """
         self._calls.put(Call("set_others_aside", "the study", (run_ids,)))
 
     def describe(self, answer: Sequence[Sentence]) -> None:
-        """Write the first sentences of the study's answer above its runs, in one line."""
+        """Write the first sentences of the study's answer above its runs in MLflow, in one line."""
         line = " · ".join(f"**{said.topic}** {said.text}" for said in answer[:_MOST_DESCRIBED])
         self._calls.put(Call("describe", "the study", (line,)))
 
@@ -289,7 +292,7 @@ class Tracker:
     # --- state of MLflow ----------------------------------------------------------------------
 
     def progress(self) -> tuple[int, int]:
-        """Return how many ended trials were sent with their files, and how many have ended."""
+        """Return two numbers: ended trials that MLflow was sent with their files, and all ended."""
         return self._n_written, self._n_ended
 
     def has_end_of(self, record: TrialRecord) -> bool:
@@ -313,14 +316,14 @@ class Tracker:
     # --- the thread that exchanges messages with the process -------------------------------------
 
     def _work(self) -> None:
-        """Start one process after another, until all calls are carried out."""
+        """Let a process carry out all calls. If the process dies, start another one."""
         while (problem := self._use_process()) is not None:
             if self._over.is_set():  # The sweep's end has killed the process.
                 break
             self.problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:
-                break  # The store cannot be opened, and no caller waits for it any more.
+                break  # The store cannot be opened, and the sweep is ending, so do not try again.
             self._ending.wait(_PAUSE_S if self._is_open else _PAUSE_UNOPENED_S)
             if self._over.is_set():
                 break
@@ -468,7 +471,8 @@ class Tracker:
     def _take(self, call: Call, reply: Reply) -> None:
         self._heard_s = time.monotonic()
         if call.method in ("start", "end"):
-            # The end of the later attempt logs the files. An end has also written the start.
+            # Files of an earlier attempt that are not logged yet are dropped: the end of this
+            # attempt logs the files. A call for the end of a trial also writes its start.
             self._n_written += self._uploads.pop(call.about, None) is not None
             if call.method == "end" or reply.error is None:
                 self._refused_starts.forget(call.about)

@@ -32,10 +32,10 @@ _MAX_STEP = 2**63 - 1
 
 
 def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
-    """Return the swept params as text, with `n/a` for those that the trial lacks.
+    """Return the swept params of a trial as text, with `n/a` for params that the trial lacks.
 
-    It lacks a param with `when` whose condition does not hold. Its params that are no longer in the
-    space are included.
+    A trial lacks a param whose condition `when` does not hold. Params of the trial that are no
+    longer in the space are included.
 
     A param `lr` on a logarithmic scale is followed by its logarithm, `log10_lr`, because MLflow's
     parallel coordinates have no logarithmic axes.
@@ -105,7 +105,7 @@ def legal(name: str) -> str:
 
 
 def _is_plain_path(name: str) -> bool:
-    """Return whether a name, as a path, is already in its shortest form, and relative."""
+    """Return whether a name is a relative path in its shortest form, without `//`, `.` or `..`."""
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 

@@ -1,7 +1,7 @@
 """Run the process that writes a sweep's trials to MLflow.
 
-MLflow takes seconds to import, and a large part of each short trial's CPU time. The sweep's own
-process has no time to spare for this.
+The import of MLflow takes seconds, and its calls take a large part of each short trial's CPU time.
+In a process of their own, they do not delay the sweep's process.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def main(descriptor: int) -> None:
         if store.is_embedded:
             with suppress(OSError, sqlite3.Error):  # The next sweep writes trials that are missing.
                 settle(store.paths.tracking)
-        # When the last connection closes, SQLite merges its log.
+        # When the last connection closes, SQLite merges its write-ahead log into the file.
         forget_connections(store.address.full)
     os._exit(0)  # Do not wait for threads of libraries.
 
@@ -102,7 +102,7 @@ def _receive(connection: Connection, calls: queue.SimpleQueue[Call | None]) -> N
 
 
 def carried_out(call: Call, writer: RunWriter, store: Store) -> Reply:
-    """Carry out a call. An exception of the store becomes the error of the reply."""
+    """Carry out a call, and return its answer. An exception becomes the error of the answer."""
     try:
         return Reply(getattr(writer, call.method)(*call.arguments))
     except Exception as error:  # noqa: BLE001  each store has exceptions of its own

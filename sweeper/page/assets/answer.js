@@ -1,5 +1,5 @@
 "use strict";
-/* The answer of the study: its sentences, as `answer/wording.py` has worded them. */
+/* The answer of the study: the sentences that `sweeper/answer/wording.py` has written. */
 
 {
   const section = document.getElementById("answer");
@@ -13,14 +13,16 @@
     const link = document.createElement("a");
     Object.assign(link, { href: sweeper.addressOf(run_id), textContent: run_id });
     link.addEventListener("click", (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab, or window
+      // The browser opens the link in another tab or window.
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
       sweeper.open(run_id);
     });
     return link;
   };
 
-  /* Return the run ids in the data of the answer. Other digits in its sentences are no run ids. */
+  /* Return the run ids in the answer's data. Only these become links: other numbers in its sentences
+     may look like run ids. */
   function runIds(data) {
     if (typeof data === "string") return sweeper.trial(data) ? [data] : [];
     return data === null || typeof data !== "object" ? [] : Object.values(data).flatMap(runIds);

@@ -1,11 +1,13 @@
 "use strict";
-/* Two executed notebooks beside each other: equal code once, outputs aligned by cell, differences
-   marked. Cells are HTML that has been cleaned, and a parsed document runs no scripts. */
+/* Two executed notebooks next to each other. Equal code is shown once, outputs are aligned by cell, and
+   differences are marked. The HTML of cells is safe: it was sanitised when it was written, and scripts
+   in a document of `DOMParser` do not run. */
 
 {
-  const MOST_PAIRS = 1_000_000; // of lines that are compared, which takes some 10 ms (chosen)
+  const MOST_PAIRS = 1_000_000; // most pairs of entries to compare, which takes some 10 ms (chosen)
 
-  /* Return pairs of indexes of two lists in order. What only one of them has is paired with -1. */
+  /* Align two lists: return pairs of the indexes of equal entries, in order. An entry that only one
+     list has is paired with -1. */
   function aligned(one, other) {
     let begin = 0;
     while (begin < Math.min(one.length, other.length) && one[begin] === other[begin]) begin += 1;
@@ -20,7 +22,8 @@
     return pairs;
   }
 
-  /* Return such pairs, with as many equal ones as there can be. */
+  /* Return pairs as `aligned` does, with the largest possible number of equal entries. If the lists
+     are too long to compare, return pairs of the entries at the same index. */
   function between(one, other) {
     const [n, m] = [one.length, other.length];
     const pairs = [];
@@ -44,7 +47,8 @@
     return pairs;
   }
 
-  /* Where a cell is only in one notebook and the next one only in the other, they are one pair. */
+  /* Join neighbouring cells into pairs if one is only in the first notebook, and the other is only in
+     the second: probably the same cell was changed. */
   function joined(pairs) {
     const found = [];
     for (let at = 0; at < pairs.length;) {
@@ -85,7 +89,7 @@
     return around.outerHTML;
   }
 
-  /* Mark the lines of texts and the cells of tables that differ. */
+  /* Mark what differs between two parts of cells: lines of texts, and cells of tables. */
   function mark(one, other) {
     const [left, right] = [one, other].map((part) => [...(part?.querySelectorAll("pre, table") || [])]);
     left.forEach((element, i) => {
@@ -113,7 +117,7 @@
     });
   }
 
-  /* Wrap the text of lines in <mark>, whatever elements it is in. */
+  /* Wrap the text of the lines with these numbers in <mark>. A line may consist of several elements. */
   function wrapLines(pre, numbers) {
     const nodes = [];
     const walker = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT);
@@ -166,7 +170,8 @@
     return kept.join("") || '<p class="none">no cell differs</p>';
   };
 
-  /* Return a parameters cell in which the values are struck that papermill's cell replaces. */
+  /* Return the cells of a notebook. In its parameters cell, the assignments are struck through that the
+     next cell, which papermill has injected, replaces. */
   sweeper.struck = (cells) => {
     const at = cells.findIndex((html) => html.includes("celltag_injected-parameters"));
     if (at < 1 || !cells[at - 1].includes("celltag_parameters")) return cells;

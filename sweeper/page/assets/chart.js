@@ -5,8 +5,8 @@
 {
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
-  const charts = new Map(); // by element: the chart, null before it is in view
-  const MOST_POINTS = 2000; // of one chart (chosen, not measured)
+  const charts = new Map(); // by element: the chart of ECharts, null before it is first in view
+  const MOST_POINTS = 2000; // most points in one chart (chosen, not measured)
 
   /* --- the description under the pointer ------------------------------------------------------ */
 
@@ -39,7 +39,7 @@
     return `<table>${lines.join("")}</table>`;
   };
 
-  /* Return the description of a trial, as HTML: everything that the table has of it. */
+  /* Return the description of a trial as HTML, with the values that the table shows. */
   sweeper.describe = (run_id) => {
     const trial = sweeper.trial(run_id);
     if (!trial) return "";
@@ -62,14 +62,15 @@
     link.click();
   };
 
-  /* Return rows of cells as the address of a file with comma-separated values. */
+  /* Return rows of cells as a data URL of a file with comma-separated values. */
   sweeper.csv = (rows) => {
     const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
     const lines = rows.map((row) => row.map(quoted).join(","));
     return `data:text/csv;charset=utf-8,${encodeURIComponent(lines.join("\r\n"))}`;
   };
 
-  /* Add a menu to a chart's heading. Each entry returns the address of a file. */
+  /* Add a menu to a chart's heading, whose entries save a file.
+     entries: by the ending of the file, a function that returns its URL. */
   sweeper.addMenu = (element, name, entries) => {
     const menu = document.createElement("details");
     menu.className = "menu";
@@ -107,11 +108,12 @@
 
   /* Register a chart. Its section is hidden while it has nothing to show.
 
-     id or element: where it is drawn.
+     id or element: the element in which it is drawn.
      option: returns what ECharts draws. A point with `run_id` has a description and opens a notebook.
      isEmpty: returns whether there is nothing to show.
      csv: returns the rows of its file. By default, these are the selected trials.
-     onHover: called with the pointer's place in pixels, in place of descriptions of points. */
+     onHover: called with the chart and the event when the pointer moves. The chart then shows no
+     descriptions of points. */
   sweeper.chart = ({ id, element = byId(id), name = id, option, isEmpty, csv, onHover, height }) => {
     const section = element.closest("section");
     sweeper.whenVisible(element, () => {
@@ -124,7 +126,7 @@
       }
       chart.resize();
       const drawn = option();
-      element.toggleAttribute("data-cut", hasCut(drawn)); // the style sheet explains the triangles
+      element.toggleAttribute("data-cut", hasCut(drawn)); // The style sheet then explains triangles.
       chart.setOption({ animation: false, aria: { enabled: true }, ...drawn }, { notMerge: true });
     });
     charts.set(element, null);
@@ -138,7 +140,7 @@
     }
   };
 
-  /* Return whether a point of a chart lies at the end of its axis in place of beyond it. */
+  /* Return whether a chart has points beyond the end of an axis. They are drawn as triangles there. */
   const hasCut = ({ series = [] }) =>
     [].concat(series).some(({ data = [] }) => data.some((point) => point?.symbol === "triangle"));
 
@@ -206,7 +208,8 @@
     return sweeper.axis(name, { min: min - pad, max: max + pad, nameGap: 44, ...ticked(ticks, label), ...more });
   };
 
-  /* Return the axis of a param or a score by its scale, for values at `scale.position`. */
+  /* Return the axis of a param or a score. `scale` comes from scales.js, and values are drawn at
+     `scale.position(trial)`. */
   sweeper.columnAxis = (scale, more = {}) => {
     const pad = scale.places ? 0.6 : (scale.high - scale.low) * 0.05;
     const ticks = scale.ticks.filter((at) => at !== scale.missing);
@@ -217,7 +220,8 @@
     });
   };
 
-  /* Return the axis of an objective, and where it has a value. Values far off lie at its ends. */
+  /* Return the ends of an objective's axis, and `at`, which gives the position of a value. Outliers,
+     for which `isCut` is true, are drawn at the ends. */
   sweeper.goalScale = (trials, of) => {
     const [low, high] = numbers.ends(trials.map(of));
     const at = (value) => Math.max(low, Math.min(high, value));
@@ -227,7 +231,7 @@
   sweeper.hasGoal = (trial) => trial.state === "completed" && numbers.isNumber(trial.scores[state.goal]);
   sweeper.end_s = (trial) => trial.ended_at_s ?? sweeper.data.written_at_s;
 
-  /* Return the completed trials that a chart of points shows: all, or an even sample of very many. */
+  /* Return the trials that a chart of points shows: all, or every k-th and the best if they are many. */
   sweeper.sampled = (trials) => {
     const every = Math.ceil(trials.length / MOST_POINTS);
     const best = new Set(sweeper.data.best);
@@ -242,7 +246,7 @@
     return chosen.has(trial);
   };
 
-  /* Return a point of a trial. Points outside of the selection are faint. */
+  /* Return the point of a trial for ECharts. Points of trials that are not selected are faint. */
   sweeper.point = (trial, value, isCut = false) => ({
     value, run_id: trial.run_id, ...(isCut ? { symbol: "triangle" } : {}),
     itemStyle: {
@@ -251,7 +255,7 @@
     },
   });
 
-  /* Put the points of the selection on top of the others. */
+  /* Return the trials that a chart shows, in the order of drawing: selected trials are on top. */
   sweeper.layered = (trials) => {
     const isChosen = (trial) => Number(sweeper.isChosen(trial));
     return [...sweeper.sampled(trials)].sort((a, b) => isChosen(a) - isChosen(b));

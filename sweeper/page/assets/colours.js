@@ -1,11 +1,11 @@
 "use strict";
-/* The colours of trials by the chosen column. They follow the selection: its smallest and its largest
-   value have the colours at the ends. */
+/* The colours of trials by their values of a column that the reader has chosen. The smallest and the
+   largest value of the selected trials have the colours at the ends of the scale. */
 
 {
   const { state } = sweeper;
   const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-  /* From low to high. On each ground, all of them have a contrast of 3 to 1 or more. */
+  /* Colours of numbers, from low to high. Their contrast with the background is at least 3 to 1. */
   const ON_WHITE = ["#1f2a6b", "#4b2f9e", "#8b2fa8", "#c02a86", "#d83a55", "#cf5a00"].map(channels);
   const ON_DARK = ["#8c6fd6", "#5d8fe0", "#35a9b8", "#3fbf8a", "#8fd34f", "#fde725"].map(channels);
   const PALETTE = ["#0072b2", "#c27c00", "#00835f", "#b5568a", "#2b8fce", "#d55e00", "#8a7d00", "#777"];
@@ -26,7 +26,7 @@
     return `rgb(${mixed.join(",")})`;
   };
 
-  /* Return the colours of the page's parts, as the style sheet has them. */
+  /* Return the colours of the page's parts, which the style sheet defines. */
   let [drawn, isDrawnDark] = [null, null];
   sweeper.colours = () => {
     if (drawn && isDrawnDark === sweeper.isDark()) return drawn;
@@ -40,7 +40,7 @@
     return drawn;
   };
 
-  /* Return a function that keeps its last result until it is called with something else. */
+  /* Return a function that returns its last result again if it is called with the same arguments. */
   function kept(make) {
     let [result, of] = [null, null];
     return (...parts) => {
@@ -55,10 +55,11 @@
 
   const scaleOf = kept((selected, column, axis) => {
     const goal = sweeper.data.objectives.find((g) => column.key === `score.${g.name}`);
-    // A pruned trial's score would give all completed ones the same colour.
+    // Only completed trials count for an objective: the score of a pruned trial may be so far off
+    // that all completed trials would get the same colour.
     const completed = goal ? selected.filter(sweeper.hasGoal) : [];
     const ends = axis.places ? null : scales.colourEnds(axis, completed.length > 1 ? completed : selected);
-    const isBestLow = goal?.direction === "minimize"; // the best end has the brightest colours
+    const isBestLow = goal?.direction === "minimize"; // The best scores have the brightest colours.
     const { faint } = sweeper.colours();
     const shareOf = (trial) => {
       if (!numbers.isNumber(column.of(trial))) return null;
@@ -76,7 +77,8 @@
     return { column, axis, ends, isBestLow, of, shareOf };
   });
 
-  /* Return the colours of the trials: `of` gives one, `shareOf` a place from 0 to 1. */
+  /* Return the colours of the trials. `of(trial)` is a colour, and `shareOf(trial)` is the position on
+     the scale from 0 to 1, or null for a trial without a number. */
   sweeper.colourScale = () => {
     const column = coloured(sweeper.columns, state.colour || `score.${state.goal}`);
     return scaleOf(sweeper.selected(), column, axisOf(column, sweeper.data), state.goal, sweeper.isDark());

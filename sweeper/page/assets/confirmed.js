@@ -23,7 +23,7 @@
   /* Return a link to a run. The runs on fresh seeds are in the page of their own study. */
   function link(run_id, label) {
     const { runs_page, confirmation } = sweeper.data;
-    if (runs_page && sweeper.isCopy) { // the other page is not in the cell
+    if (runs_page && sweeper.isCopy) { // The output of a Jupyter cell has no link to another page.
       const score = document.createElement("span");
       score.textContent = label;
       score.title = `run ${run_id}: sweeper.load("${confirmation.study}").page() shows its notebook`;
@@ -43,7 +43,8 @@
     return button;
   }
 
-  /* Return a trial's score in the search, or in an ablation the gain of the ablated trial over it. */
+  /* Return the content of a trial's column: its score in the search. In an ablation, this is by how
+     much the ablated trial is better than this trial. */
   function beside({ run_id, search_score }, { ablated, worths }, score) {
     if (!ablated) return search_score === null ? "" : score(search_score);
     const { gain, interval } = worths[run_id] || {};
@@ -62,7 +63,7 @@
     const scores = one.runs.flatMap((run) => [
       link(run.run_id, run.score === null ? run.state : score(run.score)), " ",
     ]);
-    // In the page of the search, its own run ids open its notebooks.
+    // The page of the search has the notebooks of the ranked trials, so their run ids are links.
     const name = sweeper.data.runs_page ? sweeper.runLink(one.run_id) : one.run_id;
     const contents = [
       [String(rank)], [name], [meanOf(one)], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${confirmation.seeds}`],
@@ -83,7 +84,7 @@
     section.hidden = !confirmation || !confirmation.ranking.length;
     if (section.hidden) return;
     const { ablated, objective, repeats, seeds } = confirmation;
-    // The heading has a button, too.
+    // Change only the text of the heading, which also contains a button.
     const title = [...section.querySelector("h2").childNodes].find((node) => node.nodeType === 3);
     title.textContent = repeats ? `Means over ${repeats}` : "Confirmed on fresh seeds";
     about.textContent = [

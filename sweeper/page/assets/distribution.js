@@ -1,6 +1,6 @@
 "use strict";
-/* The empirical distribution of the score: which share of the trials is at most that high. With
-   groups, one line for each. */
+/* The empirical distribution of the score: the share of the trials whose score is at most a value. If
+   the reader has grouped the trials by a param, each group has a line. */
 
 {
   const { state } = sweeper;

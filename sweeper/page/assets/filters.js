@@ -18,7 +18,7 @@
   }
   sweeper.fillSelect = fillSelect;
 
-  /* Return a box that selects only starred trials, unless there are none. */
+  /* Return the check box that selects only starred trials. Return no box if no trial has a star. */
   function starred() {
     const n_starred = sweeper.data.all.filter((t) => sweeper.noteOf(t.run_id).starred).length;
     if (!n_starred && !state.isStarred) return [];

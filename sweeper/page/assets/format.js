@@ -31,17 +31,17 @@ const numbers = (() => {
       ? value.toExponential(2).replace("e+", "e") : value.toPrecision(3);
   }
 
-  /* Return all digits of a value: what a pointer over a number shows. */
+  /* Return all digits of a value. The page shows them when the pointer is on a number. */
   const full = (value) => (value === undefined || value === null ? "n/a" : String(value));
 
-  /* Return whether a number has at most three significant digits: somebody has written it down. */
+  /* Return whether a number has at most three significant digits, as numbers that people choose. */
   const isShort = (value) => +value.toPrecision(3) === value;
 
-  /* Return the decimals that tell numbers apart that differ by about `spread`. */
+  /* Return how many decimals distinguish numbers that differ by about `spread`. */
   const decimalsFor = (spread) => Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(spread) + 1e-9)));
 
   /* Return the function that formats the numbers of one column, all with the same decimals.
-     Numbers that somebody has written down, as 0.25, stay as they are. */
+     Numbers that people have chosen, such as 0.25, keep their own digits. */
   function formatOf(values, isLog = false) {
     const known = values.filter(isNumber).sort((a, b) => a - b);
     if (!known.length || known.every(isShort)) return (v) => text(v);
@@ -113,7 +113,8 @@ const numbers = (() => {
     return new Set(texts).size === texts.length ? texts : values.map(full);
   }
 
-  /* Return the ends of the values, without those far off: more than 6 interquartile ranges. */
+  /* Return the smallest and the largest value, without outliers, which are more than 6 interquartile
+     ranges away. */
   function ends(values) {
     const known = values.filter(isNumber).sort((a, b) => a - b);
     if (!known.length) return [0, 1];

@@ -6,13 +6,14 @@
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
   const MOST_GROUPS = 12;
-  /* 97.5 % quantile of Student's t by degrees of freedom. Beyond them, use the normal quantile. */
+  /* 97.5 % quantiles of Student's t, by degrees of freedom. For more degrees of freedom than the list
+     has, the quantile of the normal distribution is used. */
   const T = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16,
     2.145, 2.131, 2.12, 2.11, 2.101, 2.093, 2.086,
   ];
 
-  /* Return the mean and half the width of its interval. A single value has no interval. */
+  /* Return the mean and half the width of its 95 % interval. A single value has no interval. */
   function mean(values) {
     const n = values.length;
     const middle = values.reduce((sum, v) => sum + v, 0) / n;
@@ -21,7 +22,7 @@
     return [middle, (T[n - 2] || 1.96 + 2.4 / (n - 1)) * Math.sqrt(squares / (n - 1) / n)];
   }
 
-  /* Return the params with few values, each of which several trials have. */
+  /* Return the params by which trials can be grouped: those with few values that several trials have. */
   function groupable() {
     const { params } = sweeper.columns;
     return params.filter((column) => {

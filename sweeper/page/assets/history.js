@@ -9,7 +9,7 @@
   const done = () => sweeper.data.all.filter(sweeper.hasGoal);
   const hasTimes = () => done().some((t) => t.started_at_s > 0 && t.duration_s > 0);
 
-  /* Return an axis of time for the seconds that `of_s` gives for a trial. */
+  /* Return an axis of time. `of_s` returns the seconds of a trial on this axis. */
   function timeAxis(name, trials, of_s) {
     const longest_s = trials.reduce((longest, t) => Math.max(longest, of_s(t)), 0);
     const [unit, size] = [["days", 86400], ["h", 3600], ["min", 60]]

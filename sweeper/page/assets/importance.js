@@ -1,16 +1,16 @@
 "use strict";
-/* How much each param mattered for the objective. The bars of params that the answer does not name are
-   faint: their effects may be noise. */
+/* How much each param mattered for the objective. The study's answer names only params whose effects
+   are larger than the noise. The bars of all other params are faint. */
 
 {
   const { state } = sweeper;
   const about = document.getElementById("importance-about");
   const found = () => Object.entries(sweeper.data.importances[state.goal] || {});
 
-  /* Return the names of the params whose effects are larger than the noise, as the answer has them. */
+  /* Return the names of the params whose effects are larger than the noise, as the answer says. */
   function sure() {
     const rows = found();
-    if (rows.length === 1) return new Set([rows[0][0]]); // a single param explains everything
+    if (rows.length === 1) return new Set([rows[0][0]]); // A single param explains all differences.
     const mattered = sweeper.data.insights?.mattered || [];
     const { groups = [], pair } = mattered.find(({ objective }) => objective === state.goal) || {};
     return new Set([...groups.flatMap(Object.keys), ...(pair || [])]);
@@ -31,7 +31,7 @@
       }),
       yAxis: sweeper.axis("", {
         type: "category", data: upwards.map(([name]) => name), splitLine: { show: false },
-        // Names of options of one call differ at their ends.
+        // Cut names at their beginnings: options of one call, such as `Adam.lr`, differ at the end.
         axisLabel: { color: colours.ink, formatter: (name) => (name.length > 24 ? `…${name.slice(-23)}` : name) },
       }),
       series: [
@@ -50,7 +50,7 @@
     };
   }
 
-  /* Say how trials without a score count. */
+  /* Return the text about how trials without a score count. */
   function withoutScore() {
     const isAny = (state) => sweeper.data.all.some((trial) => trial.state === state);
     const counts = sweeper.data.is_predicting ? " count with the score that is expected of them." : " do not count.";
@@ -61,7 +61,7 @@
     const hint = `The lines are 90 % intervals. Faint bars are small, or may be noise.${withoutScore()}`;
     const { sentences = [], mattered = [] } = sweeper.data.insights || {};
     const index = mattered.findIndex(({ objective }) => objective === state.goal);
-    // The chart says what the answer says: that it is too early, or that nothing stands out.
+    // If the answer says that it is too early, or that no param stands out, the chart says so, too.
     const said = sentences.filter(({ topic }) => topic === "mattered")[index]?.text;
     about.textContent = sure().size || !said ? hint : `${said[0].toUpperCase()}${said.slice(1)}. ${hint}`;
   }

@@ -6,10 +6,10 @@
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
   const element = byId("curves");
-  const MOST_ROWS = 10; // trials that are named at a step (chosen, not measured)
-  let curves = null; // by run id: a stamp, and by score [steps, values]
-  let lines = []; // what is drawn: {name, run_id, points, color}
-  let axes = null; // {toX, toY}: a value's place in the chart's own units
+  const MOST_ROWS = 10; // most trials whose values at a step are listed (chosen, not measured)
+  let curves = null; // by run id: [text that identifies the attempt, {score: [steps, values]}]
+  let lines = []; // the drawn lines: {name, run_id, points, color}
+  let axes = null; // {toX, toY}: functions from a step or value to its coordinate in the chart
   const guide = document.createElement("div");
   guide.className = "guide";
   guide.hidden = true;
@@ -24,7 +24,7 @@
     return points.map(([step, v]) => [step, (last = share * last + (1 - share) * v)]);
   }
 
-  /* Return the axes for all of these points, and remember how values become places. */
+  /* Return the axes for all of these points, and keep the functions from values to coordinates. */
   function axesFor(points, left = sweeper.grid.left) {
     const steps = points.map((p) => p[0]);
     const range = (vs) => vs.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
@@ -117,7 +117,7 @@
     };
   }
 
-  /* Return a curve's point nearest to a step, if it has one about there. */
+  /* Return the point of a curve that is nearest to a step. Return none if all points are far away. */
   function pointAt(points, step) {
     let [low, high] = [0, points.length - 1];
     while (low < high) {
@@ -131,10 +131,11 @@
     return Math.abs(nearest[0] - step) <= Math.max(1, gap) ? nearest : null;
   }
 
-  /* Show the values at the step under the pointer: of very many curves the nearest and the best. */
+  /* Show the values of the curves at the step under the pointer. If there are too many curves, show the
+     nearest one and the best. */
   function onHover(chart, event) {
     const place = [event.offsetX, event.offsetY];
-    if (!guide.isConnected) element.append(guide); // ECharts empties the element when it begins
+    if (!guide.isConnected) element.append(guide); // Each new chart of ECharts empties the element.
     const isInside = lines.length && chart.containPixel("grid", place);
     guide.hidden = !isInside;
     if (!isInside) {
@@ -219,7 +220,7 @@
     if (what !== "all") return;
     byId("log").checked = state.isLog;
     byId("smooth").value = state.smooth;
-    if (curves !== null) arrange(); // an address without a score of the curves may have been opened
+    if (curves !== null) arrange(); // The page's address may have changed, and may name no score.
     const ended = sweeper.data.all.filter((t) => !["running", "frozen"].includes(t.state)).length;
     if (ended !== n_curves) sweeper.load("curves.js");
     n_curves = ended;

@@ -5,7 +5,7 @@
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
   const dialog = byId("notebook");
-  const cells = new Map(); // by run id
+  const cells = new Map(); // by run id: the cells of the executed notebook, as HTML
   let styles = null;
   let drawn = "";
 
@@ -80,7 +80,7 @@
   function facts(run_ids) {
     const trials = run_ids.map(sweeper.trial).filter(Boolean);
     const { goals, scores, params, duration } = sweeper.columns;
-    const isOwn = new Set(["duration [s]", "notebook"]); // differ between any two trials
+    const isOwn = new Set(["duration [s]", "notebook"]); // These differ between any two trials.
     const rows = [
       ["state", (t) => [t.state, t.message].filter(Boolean).join(": ")],
       ...[...goals, ...scores, ...params, duration].map((c) => [c.name, (t) => sweeper.text(c.of(t))]),
@@ -111,7 +111,7 @@
     return table.outerHTML;
   }
 
-  /* Return what the frame displays: the state of the trials, then the cells of their notebooks. */
+  /* Return the HTML for the frame: a table about the trials, then the cells of their notebooks. */
   function body(run_ids) {
     const missing = run_ids.filter((id) => !cells.has(id));
     if (missing.length) return facts(run_ids) + missing.map(none).join("");
@@ -126,7 +126,7 @@
 
   /* --- the dialog ----------------------------------------------------------------------------------- */
 
-  /* Return what the frame must display, as text that can be compared. */
+  /* Return a text that identifies what the frame should display. It is drawn again if this changes. */
   const wantedNow = () => JSON.stringify([pairOpen(), state.isDiffering, sweeper.isDark()]);
   const pairOpen = () => [state.open, ...(state.beside ? [state.beside] : [])];
 
@@ -155,7 +155,7 @@
     whenLoaded(run_ids, () => {
       if (wanted !== wantedNow() || wanted === drawn) return;
       const [one, other] = run_ids.map((id) => cells.get(id));
-      if (one && (other || !state.beside)) drawn = wanted; // else once more when they have ended
+      if (one && (other || !state.beside)) drawn = wanted; // Otherwise, draw again when trials end.
       // Make a new frame: a new document in the old frame would add to the browser's history.
       const frame = byId("frame").cloneNode();
       frame.srcdoc = page(body(run_ids));
@@ -177,7 +177,7 @@
   };
 
   dialog.addEventListener("close", () => {
-    if (state.open && !dialog.open) { // Forward may have opened it again
+    if (state.open && !dialog.open) { // The browser's Forward may have opened the dialog again.
       Object.assign(state, { open: null, beside: null, isDiffering: false });
       sweeper.changed("open");
     }

@@ -1,8 +1,8 @@
 "use strict";
 /* What people note about trials: a star, a name and a text.
 
-   `page/notes.js` has what the study keeps. The server of `ui` keeps changes there. A page that is
-   opened in another way keeps them in its address. */
+   The file `page/notes.js` has the notes that are stored in the study. If the command `ui` serves the
+   page, its server stores changes there. Otherwise, changes are stored in the page's address. */
 
 {
   const { state } = sweeper;
@@ -10,15 +10,15 @@
   const dialog = byId("note");
   const about = byId("notes-about");
   const NONE = { trial_name: "", note: "", starred: false };
-  let kept = {}; // by run id: what the study keeps
-  let isServed = false; // whether the server of `ui` keeps changes
+  let kept = {}; // by run id: the note that is stored in the study
+  let isServed = false; // whether the server of the command `ui` stores changes
   let problem = "";
-  let edited = null; // the run id in the dialog
+  let edited = null; // run id of the trial whose note is open in the dialog
 
   const isSame = (one, other) => Object.keys(NONE).every((part) => one[part] === other[part]);
   const inStudy = (run_id) => ({ ...NONE, ...kept[run_id] });
 
-  /* Return what is noted about a trial: in the address, else in the study. */
+  /* Return the note about a trial. Parts that the page's address has replace those of the study. */
   sweeper.noteOf = (run_id) => ({ ...inStudy(run_id), ...state.notes[run_id] });
 
   const redraw = () => {
@@ -33,7 +33,7 @@
 
   /* --- where changes are kept --------------------------------------------------------------------- */
 
-  /* Ask the server of `ui` for the notes, or to change some of them. Return whether it has. */
+  /* Ask the server of `ui` for the notes, or ask it to store changes. Return whether it succeeded. */
   async function ask(changes) {
     const request = changes && {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(changes),
@@ -57,7 +57,7 @@
 
   async function change(run_id, parts) {
     const note = { ...sweeper.noteOf(run_id), ...parts };
-    // Parts that are only in the address are kept in the study with the changed ones.
+    // Store the parts that were only in the address together with the changed parts.
     if (isServed && await ask({ [run_id]: { ...state.notes[run_id], ...parts } })) delete state.notes[run_id];
     else keepInAddress(run_id, note);
     redraw();
@@ -95,7 +95,7 @@
     about.replaceChildren(...nodes);
   }
 
-  /* The server of `ui` has an address for the notes. Files and other servers do not. */
+  /* Find out whether the server of `ui` serves this page. Only this server has a URL for notes. */
   async function begin() {
     if (!location.protocol.startsWith("http") || sweeper.isCopy) return;
     isServed = await ask();
@@ -103,7 +103,7 @@
     tell();
   }
 
-  addEventListener("focus", () => { // somebody else may have changed them
+  addEventListener("focus", () => { // Somebody else may have changed notes in the meantime.
     if (isServed) ask().then(tell);
     else if (sweeper.data) sweeper.load("notes.js");
   });

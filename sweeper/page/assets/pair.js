@@ -1,6 +1,6 @@
 "use strict";
-/* Two params and the score: the trials, and where it is known the score that the study's Gaussian
-   process predicts. Where it is unsure, the prediction fades out. */
+/* Two params and the score: the trials as points, and the score that a Gaussian process predicts as the
+   background, if a prediction is available. Where the prediction is uncertain, it fades out. */
 
 {
   const { state } = sweeper;
@@ -11,13 +11,15 @@
   const chosen = () => (state.pair || []).map((key) => varied().find((column) => column.key === key));
   const surfaces = () => sweeper.data.surfaces?.[state.goal] || [];
 
-  /* A smaller share of the variance is not worth a look (chosen): with two params that only matter
-     alone, the process saw a share of 0.16, and with an optimum that depends on a choice 0.25. */
+  /* Interactions with a smaller share of the variance are not pointed out (chosen between two
+     measurements). The Gaussian process found a share of 0.16 for two params without an interaction,
+     and 0.25 for an optimum that depends on a choice. */
   const LEAST = 0.2;
   const mattered = () =>
     (sweeper.data.insights?.mattered || []).find(({ objective }) => objective === state.goal);
 
-  /* Return whether the answer says that it is too early: then an interaction may be noise, too. */
+  /* Return whether the answer says that it is too early to name params that matter. Interactions may
+     then be noise, too. */
   const isTooEarly = () => Boolean(mattered()) && !mattered().groups.length && !mattered().pair;
 
   const interacting = () =>
@@ -25,7 +27,7 @@
 
   const turned = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
 
-  /* Return the predicted surface of two params, turned so that `x` is to the right. */
+  /* Return the predicted scores over two params, transposed if needed so that `x` is horizontal. */
   function surfaceOf(x, y) {
     const isOf = ({ params }) => params.includes(x.name) && params.includes(y.name);
     const found = surfaces().find(isOf);
@@ -36,7 +38,7 @@
       const { categories } = [x, y][i];
       return categories ? places.map((place) => categories[place]) : places;
     });
-    // A range of whole numbers may have fewer values than places.
+    // Rounding makes positions of a small range of whole numbers equal. Use only the first of them.
     const first = (places) => places.map((place, i) => i).filter((i) => places.indexOf(places[i]) === i);
     const [columns, rows] = [first(xs), first(ys)];
     const picked = (table) => columns.map((i) => rows.map((j) => table[i][j]));
@@ -45,7 +47,7 @@
     };
   }
 
-  /* Return a colour as it is seen on the ground behind the charts, with this opacity. */
+  /* Return the colour that results from a colour with this opacity on the charts' background. */
   function blended(colour, opacity) {
     const channels = (text) => (text.startsWith("#")
       ? [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16)) : text.match(/\d+/g).map(Number));
@@ -54,7 +56,7 @@
     return `rgb(${mixed.join(",")})`;
   }
 
-  /* Return a rectangle for each place of the surface, fainter where the process is unsure. */
+  /* Return a rectangle for each prediction. It is fainter where the prediction is uncertain. */
   function heat(surface, sx, sy, shade) {
     const edges = (at) => at.map((v, i) => [
       i === 0 ? v - (at[1] - v) / 2 : (at[i - 1] + v) / 2,
@@ -88,7 +90,8 @@
     };
   }
 
-  /* Say how to get a prediction, unless there would be none: while trials run, or of too few. */
+  /* Return a text about how to get a prediction. It is empty while trials run, or if there are too few
+     trials for a prediction. */
   function lacking() {
     const { is_predicting, is_running, study } = sweeper.data;
     const isAnalyzed = Object.keys(sweeper.data.importances[state.goal] || {}).length > 1;

@@ -1,15 +1,17 @@
 "use strict";
 /* Parallel coordinates: one axis for each param and score, one line for each trial.
 
-   A canvas below has the faint lines of all trials, one above it those of the selection, and the top
-   one the line under the pointer. So a brush draws only the selection anew. */
+   There are three canvases, one above the other: the faint lines of all trials, the lines of the
+   selected trials, and the line under the pointer. So a range that is dragged on an axis redraws only
+   the second one. */
 
 {
   const { state } = sweeper;
   const element = document.getElementById("parallel");
   const list = document.getElementById("axes");
   const MARGIN = { top: 14, bottom: 20 };
-  const MOST_FAINT = 3000; // lines behind the selection, and of it while a range is dragged (chosen)
+  // Most faint lines, and most lines of selected trials while a range is dragged (chosen).
+  const MOST_FAINT = 3000;
   const canvases = ["faint", "lines", "hover"].map((name) => {
     const canvas = document.createElement("canvas");
     canvas.dataset.layer = name;
@@ -18,8 +20,8 @@
   const handles = document.createElement("div");
   element.append(...canvases, handles);
   let axes = [];
-  let axesOf = null; // the data that the axes were made of
-  let drawn = []; // the lines of the selection: {trial, ys}
+  let axesOf = null; // the study's data from which the axes were made
+  let drawn = []; // the lines of the selected trials: {trial, ys}
   let size = { width: 0, height: 0, left: 0, gap: 0 };
 
   function allAxes() {
@@ -114,7 +116,7 @@
     const share = (trial) => (scale.axis.places ? 0 : scale.shareOf(trial) ?? -1);
     const lines = selected.filter((_, i) => i % every === 0).map(lineOf(visible));
     const order = lines.map((line) => ({ ...line, share: share(line.trial) }));
-    drawn = order.sort((a, b) => a.share - b.share); // the best lines lie on top
+    drawn = order.sort((a, b) => a.share - b.share); // The best lines are drawn last, on top.
     const n = drawn.length;
     // Without a GPU, browsers draw hairlines five times as fast as slightly wider lines.
     Object.assign(context, { lineWidth: n > 200 ? 1 : 1.5, globalAlpha: n > 2000 ? 0.25 : n > 300 ? 0.45 : 0.8 });
@@ -178,7 +180,7 @@
   }
 
   function draw() {
-    if (dragged) { // its handle must stay until it is let go
+    if (dragged) { // Do not replace the handle that is dragged. `isLate` lets the end of the drag draw.
       isLate = true;
       return;
     }
@@ -235,7 +237,7 @@
 
   /* --- ranges on the axes ------------------------------------------------------------------------ */
 
-  let isLate = false; // whether the chart was to be drawn while a range was dragged
+  let isLate = false; // whether the chart must be drawn once no range is dragged any more
   let dragged = null; // {axis, from, to, rest, edge}: ranges as positions
 
   function drawHandles(visible) {
@@ -287,7 +289,7 @@
     frame = 0;
     drawLines(shown());
     sweeper.countSelected();
-    // The lines follow at once, and all else when the pointer rests or lets go.
+    // The lines follow at once. The rest of the page follows when the pointer rests or is released.
     later(() => sweeper.changed("brush"), dragged ? 400 : 0);
   }
 
@@ -394,7 +396,7 @@
     sweeper.changed("selection");
   }
 
-  /* --- its file -------------------------------------------------------------------------------- */
+  /* --- the chart as a file --------------------------------------------------------------------- */
 
   const { escaped } = sweeper;
 

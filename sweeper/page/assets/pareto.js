@@ -1,5 +1,5 @@
 "use strict";
-/* Two objectives against each other, with the trials that no other one beats in both. */
+/* Two objectives against each other, with the Pareto front: no other trial is better in both. */
 
 {
   const goals = () => sweeper.data.objectives;

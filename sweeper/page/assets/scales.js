@@ -1,6 +1,6 @@
 "use strict";
-/* The scale of a column: where a value lies on an axis, and the ticks of that axis. It knows no
-   document, so that it runs without a browser.
+/* The scale of a column: the position of a value on an axis, and the ticks of that axis. The script
+   uses no document, so that tests can run it without a browser.
 
    Positions are log10 of the value for logarithmic params, and places from 0 for categories. Trials
    without a value lie at `missing`, below all others. */
@@ -8,7 +8,7 @@
 const scales = (() => {
   const { isNumber } = numbers;
 
-  const FEW = 7; // so many different values are ticks themselves
+  const FEW = 7; // A column with at most this many different values has a tick for each (chosen).
 
   function ofCategories(column, trials) {
     const isMissing = trials.some((trial) => column.of(trial) === undefined);
@@ -40,7 +40,7 @@ const scales = (() => {
     const distinct = [...new Set(known)].sort((a, b) => a - b);
     const scale = column.isLog ? Math.log10 : (v) => v;
     let [low, high] = distinct.length ? [distinct[0], distinct.at(-1)] : [0, 1];
-    if (column.isScore) [low, high] = numbers.ends(known); // values far off lie at the ends
+    if (column.isScore) [low, high] = numbers.ends(known); // Outliers are drawn at the ends.
     if (low === high) {
       const half = (Math.abs(low) || 1) / 2;
       [low, high] = [low - half, high + half];
@@ -64,8 +64,8 @@ const scales = (() => {
     };
   }
 
-  /* Return the ends for colours. With ten values or more, they leave out 5 % at each end: one value
-     far off would give all others the same colour. */
+  /* Return the positions of the first and the last colour. With ten values or more, 5 % of the values
+     at each end are ignored. Otherwise, one outlier would give all others the same colour. */
   function colourEnds(scale, trials) {
     const known = trials.map(scale.position).filter((at) => isNumber(at) && at >= scale.low);
     if (!known.length) return [scale.low, scale.high];
@@ -75,7 +75,8 @@ const scales = (() => {
     return ends[0] === ends[1] ? [known[0], known.at(-1)] : ends;
   }
 
-  /* Spread equal values over -0.5 to 0.5, always in the same way. */
+  /* Return an offset from -0.5 to 0.5, by which points with equal values are spread. A trial always has
+     the same offset. */
   function jitter(run_id) {
     let hash = 2166136261;
     for (let i = 0; i < run_id.length; i += 1) {
@@ -85,7 +86,8 @@ const scales = (() => {
     return ((hash ^ (hash >>> 13)) >>> 0) / 2 ** 32 - 0.5;
   }
 
-  /* Return the quartiles of some values, and the ends of those within 1.5 interquartile ranges. */
+  /* Return the quartiles of some values, and the ends of the whiskers: the outermost values within 1.5
+     interquartile ranges of the quartiles. */
   function box(values) {
     const sorted = values.filter(isNumber).sort((a, b) => a - b);
     const at = (share) => {

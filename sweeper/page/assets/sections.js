@@ -1,6 +1,6 @@
 "use strict";
-/* Sections that can be folded. The address keeps which ones are. On a phone, the large charts above
-   the table are folded at first. */
+/* Sections that can be folded. The page's address has the list of folded sections. On a phone, the
+   large charts above the table are folded at first. */
 
 {
   const { state } = sweeper;

@@ -6,11 +6,11 @@
   const { state } = sweeper;
   const slices = document.getElementById("slices");
   const more = /** @type {HTMLButtonElement} */ (document.getElementById("slices-more"));
-  const FIRST = 6; // params that have a chart at first: a row of the page (chosen)
+  const FIRST = 6; // number of params that have a chart at first: one row of charts (chosen)
   let isAll = false; // whether all params have a chart
-  const FEW = 12; // different values that have boxes (chosen, not measured)
+  const FEW = 12; // Params with at most this many values have boxes (chosen, not measured).
 
-  /* Return a box as a shape: whiskers, the quartiles, the median. */
+  /* Return a series of box plots for ECharts: whiskers, quartiles and median. */
   function boxes(groups, half, goal) {
     const colours = sweeper.colours();
     const all = groups.map(([at, trials]) => [at, scales.box(trials.map((t) => goal.at(t.scores[state.goal])))]);

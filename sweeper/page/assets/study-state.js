@@ -1,41 +1,43 @@
 "use strict";
-/* The study, what of it is selected, and the address that keeps the selection.
+/* The study's data, the reader's selection of trials, and the page's address, which stores the
+   selection.
 
-   The files of data call `sweeper.study`, `.curves`, `.styles` and `.notebook`. Everything that
-   draws registers with `sweeper.onChange`. */
+   The files with data are scripts that call `sweeper.study`, `.curves`, `.styles` and `.notebook`.
+   Scripts that draw parts of the page register with `sweeper.onChange`. */
 
 const sweeper = (() => {
   const listeners = [];
   const state = {
-    states: null, // a Set; null for all
+    states: null, // Set of the ticked states of trials; null for all
     query: "",
-    sort: null, // [key, is descending]
+    sort: null, // [key of a column, whether it is descending]; null for the best first
     goal: null, // the name of the objective that charts draw
     colour: null,
-    axes: [], // names in the order of the axes; those that are not in it follow
+    axes: [], // names of axes in the order of the reader; all others follow
     hidden: new Set(),
-    brush: {}, // by name: ranges [low, high] of the axis' own scale
+    brush: {}, // by name of an axis: ranges [low, high] as positions on its scale
     open: null,
     beside: null,
     isDiffering: false,
     metric: null,
-    isLog: false, // of the learning curves
-    smooth: 0, // from 0 to 9: what of the curves' last mean goes into the next one, in tenths
-    group: null, // the key of a param
-    pair: null, // the keys of two
-    over: null, // what the history is drawn over: time, cost; null for the trial's number
-    folded: null, // a Set of ids of sections; null as long as the reader has folded or opened none
-    notes: {}, // by run id: what the address keeps, and not the study
-    isStarred: false, // whether only starred trials are found
+    isLog: false, // whether the learning curves have a logarithmic axis
+    smooth: 0, // smoothing of the learning curves, from 0 to 9: weight of the last mean, in tenths
+    group: null, // key of the param by which trials are grouped
+    pair: null, // keys of the two params in the chart of pairs
+    over: null, // horizontal axis of the history: time or cost; null for the trial's number
+    folded: null, // Set of ids of folded sections; null until the reader folds or opens one
+    notes: {}, // by run id: changes of notes that only the page's address stores
+    isStarred: false, // whether only starred trials are shown
   };
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const isCopy = location.href === "about:srcdoc"; // in Jupyter: no address, and all files are in it
+  // Whether the page is in a cell's output in Jupyter. It then has no address, and contains all files.
+  const isCopy = location.href === "about:srcdoc";
   let study = null;
 
   const { isNumber } = numbers;
 
-  /* A column of the trials: a param, a score or a fact. `of` gives a trial's value, and `text` formats
-     it as the column's other values. */
+  /* Return the columns of the table of trials: params, scores and facts. A column's `of(trial)` is the
+     value of a trial, and `text(value)` formats it like the column's other values. */
   function columns() {
     const scores = new Set();
     for (const trial of study.all) for (const name in trial.scores) scores.add(name);
@@ -60,7 +62,8 @@ const sweeper = (() => {
   }
 
   const formatted = (column) => {
-    // The last scores of pruned trials differ by more than those of the others.
+    // Only completed trials decide how many digits a score has: the last scores of pruned trials
+    // differ by more than those of completed trials.
     const completed = study.all.filter((t) => column.isScore && t.state === "completed");
     const known = completed.length > 1 ? completed : study.all;
     const text = numbers.formatOf(known.map(column.of), column.isLog);
@@ -84,7 +87,7 @@ const sweeper = (() => {
 
   /* --- the selection ------------------------------------------------------------------------ */
 
-  let [found, selected] = [null, null]; // kept until the selection changes
+  let [found, selected] = [null, null]; // results of `find` and `inBrush`, until the selection changes
   let byId = new Map();
 
   function inBrush(trials) {
@@ -117,7 +120,7 @@ const sweeper = (() => {
 
   /* --- the address ----------------------------------------------------------------------------- */
 
-  let hadOpen = null; // whether a notebook was open; null before the address has been read
+  let hadOpen = null; // whether a notebook was open before; null before the address has been read
 
   function address(changes = {}) {
     const words = new URLSearchParams();
@@ -145,7 +148,8 @@ const sweeper = (() => {
     return `#${words}`;
   }
 
-  /* Only opening a notebook adds to the browser's history, so that Back closes the notebook. */
+  /* Write the state to the page's address. Only opening a notebook adds an entry to the browser's
+     history, so that the browser's Back closes the notebook. */
   function write() {
     const isOpened = hadOpen === false && Boolean(state.open);
     hadOpen = Boolean(state.open);
@@ -157,11 +161,12 @@ const sweeper = (() => {
     try {
       return JSON.parse(words.get(name)) || otherwise;
     } catch {
-      return otherwise; // an address that somebody has cut off
+      return otherwise; // The address is incomplete, for example after it was copied.
     }
   }
 
-  /* Return the notes in the address. In older addresses, a text is the note on a starred trial. */
+  /* Return the notes in the address. In older addresses, a note is only a text, and its trial has a
+     star. */
   function notesIn(words) {
     const found = Object.entries(Object(parsed(words, "notes", {})));
     return Object.fromEntries(found.map(([run_id, note]) =>
@@ -249,11 +254,11 @@ const sweeper = (() => {
 
   /* --- drawing what is in view, one thing in each frame, so that no frame takes long ------------ */
 
-  const drawers = new Map(); // by element: draws it
+  const drawers = new Map(); // by element: the function that draws it
   const stale = new Set();
   const visible = new Set();
-  const urgent = new Set(); // drawn before the others
-  const PAUSE_MS = 300; // (chosen, not measured)
+  const urgent = new Set(); // elements that are drawn before all others
+  const PAUSE_MS = 300; // pause of the reader before elements out of view are drawn (chosen)
   const FRAME_MS = 8; // half of a frame's time (chosen, not measured)
   let frame = 0;
   let resting = 0;
@@ -285,9 +290,9 @@ const sweeper = (() => {
     }
   }
 
-  const isShown = (element) => element.offsetParent !== null; // not in a hidden section
+  const isShown = (element) => element.offsetParent !== null; // null in a hidden section
 
-  /* When the reader does nothing for a while, also draw what is out of view. */
+  /* When the reader does nothing for a while, draw an element that is out of view. */
   function drawUnseen() {
     const next = [...stale].find(isShown);
     if (frame !== 0 || !next) return;
@@ -344,7 +349,7 @@ const sweeper = (() => {
         for (const listener of listeners) listener(what);
         return;
       }
-      // A long frame would delay a drag that has begun, so the listeners share several short ones.
+      // A long frame would delay the reader's drag. So the listeners are called in several frames.
       const left = [...listeners];
       const next = () => {
         const until_ms = performance.now() + FRAME_MS;
@@ -354,12 +359,12 @@ const sweeper = (() => {
       requestAnimationFrame(next);
     },
 
-    /* Forget which trials are selected, because the study or the selection has changed. */
+    /* Forget the lists of trials that were found and selected, because study or selection changed. */
     touch() {
       [found, selected] = [null, null];
     },
 
-    /* Return the trials that have a ticked state and the words in the search box. */
+    /* Return the trials that match the ticked states and the words in the search box. */
     found: () => (found ??= find()),
 
     /* Return the found trials that are inside of all ranges on the axes. */

@@ -1,5 +1,6 @@
 "use strict";
-/* The table of the selected trials: sorted by any column, two of them ticked to be compared. */
+/* The table of the selected trials. It can be sorted by any column. Two trials can be ticked, to
+   compare their notebooks. */
 
 {
   const { state } = sweeper;
@@ -8,8 +9,8 @@
   const compare = document.getElementById("compare");
   const FIRST_ROWS = 100;
   const MORE_ROWS = 500;
-  const SEEN_ROWS = 25; // more than the table's box shows, and the rows that are added at once (chosen)
-  const AHEAD_PX = 400; // rows are added before the reader has scrolled to them (chosen)
+  const SEEN_ROWS = 25; // Rows are added in steps of this number, more than the box shows (chosen).
+  const AHEAD_PX = 400; // Rows are added this many pixels below the visible part (chosen).
   const ticked = new Set();
   let n_rows = FIRST_ROWS;
 
@@ -40,7 +41,7 @@
     const [key, isDown] = sorting();
     const column = columns().find((c) => c.key === key) || columns()[0];
     const rank = (value) => (value === undefined || value === null ? 2 : numbers.isNumber(value) ? 0 : 1);
-    // A trial that failed or was pruned is not the best, whatever score it had reached.
+    // In the default order, failed and pruned trials come last, no matter how good their scores are.
     const isLate = (trial) => Number(state.sort === null && trial.state !== "completed");
     return [...sweeper.selected()].sort((a, b) => {
       const [x, y] = [column.of(a), column.of(b)];
@@ -73,7 +74,7 @@
     return cell;
   }
 
-  /* Return whether a column's cells are aligned to the right, so that its head is, too. */
+  /* Return whether a column contains numbers. Its cells and its head are then aligned to the right. */
   const isOfNumbers = (column) => sweeper.data.all.some((t) => numbers.isNumber(column.of(t)));
 
   function row(trial, shown, isRight) {
@@ -107,12 +108,13 @@
     return element;
   }
 
-  let shownTrials = []; // in the order of the table
+  let shownTrials = []; // the selected trials, in the order of the table
   let rowOf = (trial) => row(trial, [], new Set());
   const body = table.tBodies[0];
   const box = table.parentElement;
 
-  /* Add rows until they are below what the reader sees who has scrolled to `top`. */
+  /* Add rows until they reach below the visible part of the table.
+     top: how far the reader has scrolled, in pixels. */
   function fill(top = box.scrollTop) {
     const most = Math.min(n_rows, shownTrials.length);
     const n_seen = () => body.rows.length;
@@ -154,7 +156,7 @@
     const pair = other ? [one, other] : [...ticked];
     sweeper.open(...pair);
   });
-  /* Return the selected trials in the order of the table, with a head, for a file. */
+  /* Return the rows of a file with the selected trials, in the order of the table, after a head. */
   sweeper.tableRows = () => {
     const starred = { name: "starred", of: (t) => (sweeper.noteOf(t.run_id).starred ? "yes" : "") };
     const shown = [...columns(), ...(sweeper.data.all.some(starred.of) ? [starred] : [])];
@@ -165,7 +167,7 @@
   };
   sweeper.addMenu(table, "trials", { csv: () => sweeper.csv(sweeper.tableRows()) });
   const section = table.closest("section");
-  sweeper.whenVisible(section, draw, true); // its first rows take less time than a chart
+  sweeper.whenVisible(section, draw, true); // Drawn before charts, because its first rows are quick.
   sweeper.onChange((what) => {
     if (what !== "open") sweeper.mark(section);
   });

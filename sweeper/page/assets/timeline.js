@@ -10,7 +10,7 @@
     frozen: "#7fb2dd",
   };
 
-  /* Assign each trial to the first free lane, so that trials that ran at the same time differ. */
+  /* Assign each trial to the first free lane. Trials that ran at the same time have different lanes. */
   function arranged() {
     const ran = sweeper.data.all
       .filter((t) => t.started_at_s > 0)
@@ -26,7 +26,7 @@
     return { ran, lanes: Math.max(1, ends.length) };
   }
 
-  /* Return the sum of the trials' peaks of GPU memory over time: [ms, GB]. */
+  /* Return the peaks of GPU memory, added up over the trials that ran at a time: points [ms, GB]. */
   function memory(ran) {
     const known = ran.filter(({ trial }) => trial.gpu_peak_bytes !== undefined);
     const changes = known.flatMap(({ trial, from, to }) => [
