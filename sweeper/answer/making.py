@@ -71,9 +71,10 @@ _FEWEST_FOR_NOISE, _STDS_OF_NOISE = 30, 1.96
 #: the winner's lead over the median of the first trials, a quarter but at least the third number
 #: (all chosen).
 _TIME_SHARE, _LOST_SHARE, _FIRST_TRIALS = 0.5, 0.1, 10
-#: Trials that take fewer seconds than this do not differ in cost (chosen), because the start of a
-#: kernel takes as long.
-_SHORTEST_S = 2.0
+#: If the winner takes fewer seconds than this, no cheaper trial is named (chosen): the first trials
+#: start their kernels and import the libraries, which takes up to half a minute, and later trials
+#: are forked.
+_SHORTEST_S = 60.0
 #: The answer suggests leaving a region out of the space if at least this share of its trials fail
 #: (chosen).
 _MOSTLY = 0.8

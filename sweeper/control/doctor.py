@@ -14,7 +14,13 @@ from pathlib import Path
 
 from ..errors import SweepError
 from ..execution.environment import python_of
-from ..kernels import check_kernel, installed_kernels, interpreter_of, obstacle_of_system
+from ..kernels import (
+    check_kernel,
+    choose_kernel,
+    installed_kernels,
+    interpreter_of,
+    obstacle_of_system,
+)
 from ..machine.capacity import available_bytes, usable_cores
 from ..machine.gpus import present_gpus
 from ..machine.nvml import GpuError, Nvml, driver_version
@@ -36,6 +42,7 @@ def description() -> Iterator[tuple[str, str]]:
     yield "libraries", _versions({name: _version(name) for name in _LIBRARIES})
     for name in installed_kernels():
         yield f"kernel {name}", _kernel(name)
+    yield "a notebook here", _kernel_here()
     obstacle = obstacle_of_system()
     yield "forked kernels", "possible" if obstacle is None else obstacle.reason
     yield "GPUs", _gpus()
@@ -62,6 +69,19 @@ def _version(package: str) -> str | None:
 
 def _versions(found: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
+
+
+def _kernel_here() -> str:
+    """Return what runs a notebook in the working folder that names the kernel `python3`."""
+    try:
+        chosen = choose_kernel(
+            None, named="python3", is_python=True, folder=Path.cwd(), notebook="doctor"
+        )
+    except SweepError as error:
+        return str(error)
+    if not chosen.reason:
+        return f"kernel {chosen.name}"
+    return f"{_kernel(chosen.name)} ({chosen.reason})"
 
 
 def _kernel(name: str) -> str:

@@ -80,7 +80,7 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
         environment=metadata.environment,
         random_seed=metadata.random_seed,
         kernel=metadata.kernel,
-        kernel_reason=metadata.kernel_reason,
+        kernel_reason="this run was made before the sweep",
         originals=originals_of(workload, spec),
     )
     result = KernelResult(ending=Finished())

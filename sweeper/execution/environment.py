@@ -132,7 +132,7 @@ def _output(
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        _log.info("%s failed, so the environment of trials lacks its facts", command[0])
+        _log.info("%s gave no answer, so no trial states it", " ".join(command))
         return None
     return done.stdout.decode("utf-8", "replace")
 

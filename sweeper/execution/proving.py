@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..kernels import Failed, Inconclusive, KernelOrigin, Reference, Repetition
+from ..kernels import Failed, Inconclusive, KernelOrigin, Ready, Reference, Repetition
 from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialSpec, TrialState
 from .attempt import Attempt
 from .kernel_inputs import changed_since
@@ -48,10 +48,12 @@ def prove(site: Site, running: RunningTrial) -> None:
         site: Site of the trial.
         running: Trial that makes the proof. A stop of this trial ends the proof.
     """
+    available = site.pool.fork_server.available
+    saved_s = available.saved_s if isinstance(available, Ready) else 0.0
     try:
         site.pool.policy.prove(
-            site.pool.fork_server.available,
-            partial(_repeat, site, running),
+            available,
+            partial(_repeat, site, running, saved_s=saved_s),
             trials_left=running.trials_left + 1 + site.places.waiting,
         )
     finally:
@@ -89,7 +91,12 @@ def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
 
 
 def _repeat(
-    site: Site, running: RunningTrial, reference: Reference, origin: KernelOrigin
+    site: Site,
+    running: RunningTrial,
+    reference: Reference,
+    origin: KernelOrigin,
+    *,
+    saved_s: float,
 ) -> Repetition:
     """Run the reference trial once more, in a temporary folder.
 
@@ -98,9 +105,10 @@ def _repeat(
         running: Trial whose slot makes the proof.
         reference: Trial to repeat.
         origin: How the kernel of the repetition must be made.
+        saved_s: Seconds that a forked kernel saves, to predict when the proof will end.
     """
     if running.control.chore is None:
-        expected_s = site.pool.policy.runs_of_a_proof * reference.duration_s
+        expected_s = site.pool.policy.runs_of_a_proof * reference.forked_s(saved_s)
         chore = Chore(kind=ChoreKind.PROVING, since_s=time.monotonic(), expected_s=expected_s)
         running.control.chore = chore
     repeated = RunningTrial()

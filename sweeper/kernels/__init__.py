@@ -18,7 +18,7 @@ from .cells.request import (
     Stopped,
 )
 from .forking.fork_server import obstacle_of_system
-from .forking.origins import KernelOrigin, KernelSetup
+from .forking.origins import KernelOrigin, KernelSetup, Ready
 from .forking.policy import Failed, Inconclusive, Proof, Reference, Repetition, Run, Verdict
 from .forking.sharing import SharedCells
 from .forking.zygote.in_kernel import WATCH_VARIABLE
@@ -50,6 +50,7 @@ __all__ = [
     "NotStarted",
     "Proof",
     "Raised",
+    "Ready",
     "Reference",
     "Repetition",
     "Run",

@@ -6,6 +6,7 @@ import functools
 import html
 import math
 import operator
+import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ from .result_html import counts_line, headline, link, sentences_list, trials_tab
 _MOST_EXAMPLES = 10_000
 #: A float counts as equal to a fraction if their relative difference is at most this.
 _ROUNDING = 1e-12
+#: The same for a float of single precision, as torch computes accuracies. With larger denominators,
+#: nearly every such float would be near a fraction; with this one, 2 % of them are (computed).
+_MOST_EXAMPLES_SINGLE, _ROUNDING_SINGLE = 1_000, 2.0**-24
 #: Users are told that all params had no effect after this number of completed trials (chosen, not
 #: measured).
 _TRIALS_TO_TELL = 10
@@ -143,11 +147,24 @@ def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
 
 
 def is_coarse(value: float) -> bool:
-    """Return whether a score is so coarse that different models often have the same score."""
+    """Return whether a score is so coarse that different models often have the same score.
+
+    It is if it is a whole number, a share of at most 10,000 examples, or a share of single
+    precision: of at most 1,000 examples, or of 10,000. A percentage counts as a share.
+    """
     if not math.isfinite(value):
         return True
-    share = Fraction(value).limit_denominator(_MOST_EXAMPLES)
-    return abs(value - share) <= _ROUNDING * max(1.0, abs(value))
+    fraction = Fraction(value).limit_denominator(_MOST_EXAMPLES)
+    if abs(value - fraction) <= _ROUNDING * max(1.0, abs(value)):
+        return True
+    if abs(value) > 100 or value != struct.unpack("f", struct.pack("f", value))[0]:
+        return False
+    share = value if abs(value) <= 1 else value / 100
+    shares = (
+        Fraction(share).limit_denominator(_MOST_EXAMPLES_SINGLE),
+        Fraction(round(share * _MOST_EXAMPLES), _MOST_EXAMPLES),
+    )
+    return any(abs(share - near) <= _ROUNDING_SINGLE * abs(share) for near in shares)
 
 
 def _alike_without(

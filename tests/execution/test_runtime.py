@@ -17,6 +17,7 @@ from studies import until
 from sweeper.execution import proving
 from sweeper.execution.runtime import clear_up, guarded, temporary_folder
 from sweeper.guard import MARK_VARIABLE, mark_of, marked_processes
+from sweeper.kernels import Reference
 from sweeper.testing import trial_spec
 from sweeper.trials import RunningTrial, TrialSpec
 
@@ -51,10 +52,10 @@ def test_the_repetition_for_a_proof_writes_only_into_the_private_folder(
     monkeypatch.setattr(proving, "Attempt", attempt)
     policy = SimpleNamespace(runs_of_a_proof=1)
     site: Any = SimpleNamespace(folder=tmp_path, pool=SimpleNamespace(policy=policy))
-    reference: Any = SimpleNamespace(spec=trial_spec(), duration_s=1.0)
     origin: Any = None
+    reference = Reference(spec=trial_spec(), run=origin, duration_s=1.0)
     with pytest.raises(KeyboardInterrupt):
-        proving._repeat(site, RunningTrial(), reference, origin)
+        proving._repeat(site, RunningTrial(), reference, origin, saved_s=0.0)
     (spec,) = specs
     for path in (spec.notebook, spec.checkpoint_dir, spec.artifact_dir):
         assert path.is_relative_to(tmp_path)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from studies import sweep_result, trial_record
 
 from sweeper.trials import (
@@ -18,6 +19,7 @@ from sweeper.trials import (
     TrialRecord,
     TrialState,
     count_by_state,
+    is_coarse,
     without_effect,
 )
 
@@ -158,3 +160,20 @@ def test_a_param_has_no_effect_if_trials_that_differ_in_it_alone_have_the_same_s
     on_other_seeds = [trial(3, other, lr=1, k=1), trial(4, acc, lr=1, k=4)]
     assert without_effect([own, k, *on_other_seeds]) == []
     assert without_effect([trial(0, 29 / 30, k=1), trial(1, 29 / 30, k=2)]) == [], "by chance"
+
+
+@pytest.mark.parametrize(
+    ("score", "coarse"),
+    [
+        (520 / 540, True),
+        (0.9629629850387573, True),  # 520 / 540 as torch's `.float().mean().item()` computes it
+        (97.33999633789062, True),  # 97.34 %, in single precision
+        (42.0, True),
+        (0.6931471805599453, False),
+        (0.013045982457697392, False),  # a loss in single precision
+    ],
+)
+def test_a_share_of_examples_is_a_coarse_score_in_single_precision_too(
+    score: float, coarse: bool
+) -> None:
+    assert is_coarse(score) is coarse

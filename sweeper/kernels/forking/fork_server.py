@@ -41,7 +41,7 @@ _MOST_ZYGOTES = 5
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = Unready(
     Stage.IMPORTS_UNKNOWN,
-    "no trial had completed before this one began; the first completed trial shows what to import",
+    "no trial had shown yet what to import when this one began",
 )
 _PREPARING = Unready(
     Stage.COMING,

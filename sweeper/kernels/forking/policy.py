@@ -114,6 +114,14 @@ class Reference:
     run: Run
     duration_s: float
 
+    def forked_s(self, saved_s: float) -> float:
+        """Return the predicted duration of the trial in a forked kernel, in seconds.
+
+        Args:
+            saved_s: Seconds that a forked kernel saves in comparison with a started one.
+        """
+        return max(0.0, self.duration_s - saved_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -441,7 +449,7 @@ class ForkPolicy:
             # A proof is made only if forking saves more time in the trials that are left than the
             # two repetitions of the reference take.
             saved_s = available.saved_s
-            cost_s = self.runs_of_a_proof * max(0.0, reference.duration_s - saved_s)
+            cost_s = self.runs_of_a_proof * reference.forked_s(saved_s)
             # If outcomes are withheld, the proof is always made: without it, their trials would
             # have to run again, which takes longer.
             if not self._has_forked_early and saved_s * trials_left <= cost_s:

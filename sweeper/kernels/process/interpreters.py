@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -121,10 +122,11 @@ def check_interpreter(interpreter: str, *, asked_by: str) -> None:
         raise KernelError(f"{refusal}: {complaint[-1]}") from error
     if has["ipykernel"]:
         return
-    pip = f"{interpreter} -m pip install"
+    python = shlex.quote(interpreter)
+    pip = f"{python} -m pip install"
     if not has["pip"]:
-        uv = f"uv pip install --python {interpreter}"
-        pip = uv if shutil.which("uv") else f"{interpreter} -m ensurepip && {pip}"
+        uv = f"uv pip install --python {python}"
+        pip = uv if shutil.which("uv") else f"{python} -m ensurepip && {pip}"
     raise KernelError(
         f"{asked_by}: {interpreter} lacks ipykernel, which runs notebooks; install it there: "
         f"{pip} ipykernel"
