@@ -98,7 +98,7 @@ class StudySoFar:
         words: Words that name the study on a command line: its folder, or its name and the option
             `--storage`.
         trials: Number of trials that the study is to have. None for the number in the settings.
-        by_hand: Number of trials that were queued with `enqueue`, in addition to `trials`.
+        by_hand: Number of trials that the user has queued (`enqueue`), in addition to `trials`.
         confirmation: Ranking of the best trials by their mean scores over several runs. None if
             no trial ran several times.
         importances: Share of each objective's variance that each param explains, by objective and

@@ -126,7 +126,7 @@ class ResearchNotebook:
 
     @cached_property
     def flows(self) -> Flows:
-        """Where the values in the code go, also within local modules."""
+        """The flows of values through the code of the notebook and of its local modules."""
         return Flows(self.assignments.cells, self.modules)
 
     @cached_property
