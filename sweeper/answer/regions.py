@@ -79,7 +79,7 @@ def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange 
 
 
 def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
-    """Return which share of a dimension a common range or set covers."""
+    """Return which share of a dimension a common range covers, from 0 to 1. 1 for choices."""
     if isinstance(common, ValueSet) or not isinstance(dimension, RangeDimension):
         return 1.0
     return _place(common.high, dimension) - _place(common.low, dimension)

@@ -128,7 +128,7 @@ def draft(
     if left_out:
         left_out.insert(0, "  # Not swept; a line without its # would be:")
     about_seeds = ""
-    if not notebook.takes("seed"):  # Else each trial gets its own value of this variable.
+    if not notebook.takes("seed"):  # If it does, each trial's seed replaces this variable's value.
         own = replaceable(own_seeds(notebook.assignments.cells), notebook.node)
         unseeded = NO_SEED if is_unseeded(notebook.flows, notebook.all_code) else ""
         about_seeds = seeds_in_words(own) if own else unseeded

@@ -77,12 +77,12 @@ class Meaning:
 
     @property
     def is_evaluation(self) -> bool:
-        """Whether the number is an evaluation."""
+        """Whether the number evaluates the model, as a metric or a comparison with targets."""
         return self.kind is Kind.EVALUATION
 
     @property
     def is_none(self) -> bool:
-        """Whether the number cannot be an evaluation."""
+        """Whether the number cannot evaluate the model: it is a literal, an input or a state."""
         return self.kind in (Kind.STATE, Kind.WRITTEN)
 
 

@@ -467,7 +467,7 @@ def _reported(code: Code) -> Iterator[Score]:
         if re.search(r"\b(report|score)$", function):
             is_ours = function.startswith("sweeper.")
             names = [name for name in options if name and (is_ours or _is_score(name))]
-            # As in `report(step, **metrics)`.
+            # For `report(step, **metrics)`, take the keys of all dicts in the code.
             names += filter(_is_score, keys if None in options else ())
         elif re.search(r"\b(glue|record)$", function):
             names = [*filter(_is_score, map(_text, arguments[:1]))]

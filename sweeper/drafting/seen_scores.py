@@ -87,7 +87,7 @@ class Doubt(StrEnum):
     UNPROVEN = "not seen to be an evaluation of the model"
     #: Already at its best possible value.
     SATURATED = "the best value that it can have, so no trial can improve it"
-    #: A person has to state the direction: `--score NAME:min` or `--score NAME:max`.
+    #: The direction has to be stated: `--score NAME:min` or `--score NAME:max`.
     UNKNOWN = "whether less or more is better is not known"
 
 
@@ -330,7 +330,7 @@ class _Run:
         if score.key == "pattern":
             return None if score.meaning.is_none else score
         text = score.text or score.name
-        root = re.match(r"\w*", text)[0]  # type: ignore[index]  # matches nothing, too
+        root = re.match(r"\w*", text)[0]  # type: ignore[index]  # it matches any text
         node = self._code.statements[score.at][1]
         if _is_of_itself(node, root, self._literals) or self._evaluations.is_grid(root):
             return None
@@ -397,7 +397,7 @@ class _Run:
             values = [float.fromhex(digits) for digits in noted.values]
             if cell is None:
                 continue
-            root = re.match(r"\w*", expression)[0]  # type: ignore[index]  # matches nothing, too
+            root = re.match(r"\w*", expression)[0]  # type: ignore[index]  # it matches any text
             if not root:
                 found += self._shown(cell, expression, values)
             elif root not in self._literals:
@@ -479,7 +479,9 @@ class _Run:
             at: Index of the statement that makes the list.
             values: Expression for the list. It may be an entry of a dict.
         """
-        if {"sum", "len"} & set[str]().union(*self._given):  # The mean cannot be computed.
+        # The mean would be the expression `sum(…) / len(…)`, which fails if the notebook gives one
+        # of these names to a variable.
+        if {"sum", "len"} & set[str]().union(*self._given):
             return False
         node, name = self._code.statements[at][1], re.split(r"\W", values)[0]
         loops = [part for part in ast.walk(node) if isinstance(part, ast.For | ast.While)]

@@ -243,7 +243,7 @@ def _exporter() -> Any:
             try:
                 return str(super().image(text, url, title))
             except InvalidNotebook:  # The image is an attachment that the cell lacks.
-                return text  # It is HTML already.
+                return text  # The alternative text, which is HTML already.
 
         def latex_environment(self, name: str, body: str) -> str:
             return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")

@@ -96,7 +96,7 @@ class LeftOutArguments:
                                 yield f"{before}.{value.parameter}", at
 
     def _is_searched(self, call: ast.Call, owner: str) -> bool:
-        """Return whether a `GridSearchCV` or the like in the notebook may set an object's arguments.
+        """Return whether a `GridSearchCV` or the like in the notebook may set a call's arguments.
 
         Args:
             call: Call that makes the object.
@@ -126,7 +126,7 @@ def _name(call: ast.Call) -> str:
 
 
 def _searches(call: ast.Call) -> bool:
-    """Return whether a call may set any argument of objects: `GridSearchCV`, `set_params(**new)`."""
+    """Return whether a call may set any argument of an object, as a `GridSearchCV` does."""
     is_open = any(option.arg is None for option in call.keywords)
     return _name(call).endswith("SearchCV") or (_name(call) == "set_params" and is_open)
 

@@ -151,7 +151,8 @@ def _runs(tree: ast.Module) -> Iterator[_Run]:
 
 def _is_readable(path: Path) -> bool:
     """Return whether a path is a file that can be read. False if its name is too long."""
-    return os.path.isfile(path) and os.access(path, os.R_OK)  # `Path.is_file` may raise.
+    # `Path.is_file` raises an error for a name that is too long.
+    return os.path.isfile(path) and os.access(path, os.R_OK)
 
 
 def _added_to_path(tree: ast.Module) -> Iterator[str]:

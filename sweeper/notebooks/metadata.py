@@ -208,12 +208,12 @@ class TrialMetadata(TrialEnd):
         values_at_end: Values that swept and fixed variables had after the last cell.
         disagreements: Sources that give other scores, each with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
-        notices: Names of operations and files, by what was noticed about them: `not_replicable`
-            operations, whose results may differ when the trial runs again, and
-            `overwritten_files` next to the notebook.
+        notices: Names of `not_replicable` operations and of `overwritten_files`, by these keys.
+            The results of such operations may differ when the trial runs again. The files are next
+            to the notebook.
         numbers: Numbers that the cells of an observed run left in variables, by expression.
-        changes: Variables that each statement of an observed run has changed, by a key like `7:3`,
-            which is the execution count of the cell and the position of the statement in it.
+        changes: Variables that each statement of an observed run has changed, by statement.
+            `7:3` is the third statement of the cell with the execution count 7.
         observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
     """
 

@@ -79,7 +79,7 @@ def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.exp
             if not is_down and _is_same(target, step):
                 before, step = step, before
             elif not is_down and _occurrences(target, before) and not _is_same(target, before):
-                before, is_mean = target, True  # `q = (1 - rate) * q + rate * r`
+                before, is_mean = target, True  # A moving average: `q = (1 - rate) * q + rate * r`.
             if not _is_same(target, before) and not _is_same(target, known(before)):
                 return []
         case _:
@@ -104,7 +104,8 @@ def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.exp
     if len(factors) == 1:
         return []
     rates = [factor for factor in factors if ast.unparse(factor) != ast.unparse(target)]
-    # In `m = beta * m + (1 - beta) * grad`, `beta` is the share that is kept.
+    # In `m = beta * m + (1 - beta) * grad`, `beta` is the share of `m` that is kept, and `1 - beta`
+    # is no number that the code states. So `1 - beta` is no learning rate.
     rates = [rate for rate in rates if not _is_rest(rate)]
     return rates if len(factors) == 2 else [rate for rate in rates if not is_plain(rate)]
 

@@ -40,7 +40,7 @@ _MAX_LINE_CHARACTERS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The score that one source gives.
+    """A score as one source gives it, such as a report, a variable or the log of a library.
 
     Attributes:
         rank: Position of the source in the order of all sources.
