@@ -167,7 +167,7 @@ class ObservedRun:
                 if others
                 else "assign one in the last cell, as in `val_acc = …`"
             )
-            raise NotebookError(f"the run showed no number that is seen to be a score; {remedy}")
+            raise NotebookError(f"no number of the run is recognised as a score; {remedy}")
         return self.scores[0]
 
     def drafted(
@@ -400,8 +400,8 @@ class Observer:
         if not before or _is_needed(self._plan.notebook, failing):
             return error
         return (
-            f"{error}; {before[0].name} was there before this cell, code cell {failing}: tag it "
-            "`skip`, and trials leave it out"
+            f"{error}; {before[0].name} is computed before this cell, code cell {failing}: tag it "
+            "`skip`, and trials do not run it"
         )
 
     def stop(self, reason: str) -> None:

@@ -88,7 +88,7 @@ def params_of(
     chosen = {*by_rank[:_MOST_SWEPT]}
     left_out = [str(line) for name, line in drafted.items() if name not in chosen]
     left_out += [
-        f"{candidate.drafted(notebook.why_not(name))}; is not seen to lead to this score"
+        f"{candidate.drafted(notebook.why_not(name))}; the code shows no effect on this score"
         for name, candidate in _one_each(notebook, others, candidates).items()
     ]
     own = {name: candidates[name].value for name in candidates if name in chosen}
@@ -121,9 +121,9 @@ def _later_batch_sizes(
     training = [name for name in sizes if split_of(words_of(name)) in ("", "train")]
     first = min(training, key=place, default=None)
     return {
-        name: "of an evaluation"
+        name: "of an evaluation, not of the training"
         if split_of(words_of(name)) in ("val", "test")
-        else "not the first, so probably of an evaluation"
+        else "not the first batch size, so probably that of an evaluation"
         for name in sizes
         if name != first
     }
@@ -141,9 +141,9 @@ def unfit_for(score: Score, candidates: Mapping[str, Candidate]) -> dict[str, st
     found = {}
     for name, candidate in candidates.items():
         if score.is_of_batches and candidate.is_batch_size:
-            found[name] = f"changes {score.name} by itself, which is that of the last batch"
+            found[name] = f"changes {score.name} for any model, as it is that of the last batch"
         elif score.is_loss and candidate.row is not None and candidate.row.usual == "fraction":
-            found[name] = f"may be a factor of {score.name} itself"
+            found[name] = f"may be a factor of {score.name}, which then changes for any model"
     return found
 
 
@@ -164,8 +164,8 @@ def why_nothing(
     )
     if searching is not None:
         return (
-            f"the notebook searches itself, with {searching}: give the model numbers in place of "
-            "the search, and score what it predicts"
+            f"the notebook itself searches params, with {searching}: give the model numbers in "
+            "place of the search, and score what it predicts"
         )
     unknown = [
         f"{as_flow(name)}: {as_flow(candidate.space)}"
