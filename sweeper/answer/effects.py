@@ -20,10 +20,11 @@ from ..trials import TrialRecord, is_number, value_text
 #: noise, 60 studies each with 12, 30, 60 and 120 random trials: 2, 4, 3 and 1 of them had a param
 #: with an effect, and 0, 0, 1 and 0 had such a pair.
 _LEVEL, _LEVEL_OF_PAIRS = 0.05, 0.01
-#: A pair acts together if its products explain at least this share of the variance of the ranks
-#: (chosen). Smaller shares also come from the curvature of a single effect.
+#: A pair of params has a joint effect if the products of their columns explain at least this share
+#: of the variance of the ranks (chosen). Smaller shares also come from the curvature of the effect
+#: of one param.
 _LEAST_OF_A_PAIR = 0.1
-#: A param explains most of the variance if it explains at least this share (chosen).
+#: A param counts as explaining most of the variance from this share on (chosen).
 _MOST_OF_IT = 0.6
 #: Pairs are tested for at most this number of params, those with the largest effects (chosen).
 _MOST_PARAMS = 8
@@ -100,9 +101,11 @@ def strongest_effect(completed: Sequence[TrialRecord], values: Sequence[float]) 
 
 
 def _columns(values: Sequence[Any]) -> _Columns:
-    """Return a param as columns of a regression: two polynomials, or a column for each choice.
+    """Return the values of a param as columns of a regression.
 
-    There is no column if the param has one value or too many choices.
+    Numbers have two columns: their ranks, and the squares of the ranks. Choices have a column of
+    zeros and ones for each choice but the first. There is no column if the param has one value or
+    too many choices.
     """
     texts = [value_text(value) for value in values]
     choices = [*dict.fromkeys(texts)]
@@ -128,7 +131,13 @@ def _ranks(values: Sequence[float]) -> _Columns:
 def _test(known: _Columns, added: _Columns, ranks: _Columns) -> tuple[float, float]:
     """Return the p-value of columns that are added to a regression, and the share they explain.
 
-    The p-value is 1 if there are too few trials for the test.
+    The share is that of the variance of the ranks, from 0 to 1. If there are too few trials for the
+    test, the p-value is 1.
+
+    Args:
+        known: Columns of the regression without the added ones.
+        added: Columns that are tested.
+        ranks: Ranks of the scores, which the regression explains.
     """
     # This is the F distribution. An import of scipy.stats takes 10 times as long.
     from scipy.special import fdtrc

@@ -1,4 +1,7 @@
-"""Make the answer of a study from the records of its trials. Only this module decides it."""
+"""Make the answer of a study from the records of its trials: the winner, what mattered, what next.
+
+Only this module decides what the answer says. Other modules put it into words and show it.
+"""
 
 from __future__ import annotations
 
@@ -51,25 +54,26 @@ from .wording import sentences_of
 #: The best trials are the best tenth of the trials, but at least this number (chosen). Fewer trials
 #: have narrow ranges by chance.
 _FEWEST_BEST = 5
-#: A param is named if it explains at least this share of the variance, and not less than the second
-#: share in nine of ten samples (both chosen).
+#: The answer names a param if the param explains at least the share `_LEAST_SHARE` of the variance,
+#: and at least `_LEAST_LOW` in nine of ten samples (both chosen).
 _LEAST_SHARE, _LEAST_LOW = 0.1, 0.02
 #: Two params act together if each explains at least this share of the variance only together with
 #: others (chosen). Of planted studies with 60 trials each, two params that acted together had 0.77,
 #: and two that did not had 0.22.
 _LEAST_JOINT = 0.4
-#: Two params have no order if the smaller share is at least this much of the larger one (chosen).
+#: The answer does not say which of two params matters more if the smaller share of the variance is
+#: at least this fraction of the larger one (chosen).
 #: The intervals of params with the same effect can be apart: a planted study of 120 random trials
 #: had shares of 54 % and 46 % with such intervals (measured).
 _ALIKE = 0.5
-#: The noise of a score is stated with at least the first number of completed trials (chosen): for
-#: ten planted studies of 56 or more trials, the process found 0.84 to 1.04 of their noise, and for
-#: one of 12 trials 0.7 of it. The second number makes it half of the 95 % interval of a normal
-#: distribution.
+#: The answer states the noise of a score from `_FEWEST_FOR_NOISE` completed trials on (chosen): for
+#: ten planted studies of 56 or more trials, the estimate was 0.84 to 1.04 of their true noise, and
+#: for one of 12 trials 0.7 of it. `_STDS_OF_NOISE` standard deviations are half of the 95 %
+#: interval of a normal distribution.
 _FEWEST_FOR_NOISE, _STDS_OF_NOISE = 30, 1.96
-#: A cheaper trial takes at most this share of the winner's time, and loses at most this share of
-#: the winner's lead over the median of the first trials, a quarter but at least the third number
-#: (all chosen).
+#: The answer names a cheaper trial if it takes at most `_TIME_SHARE` of the winner's time, and
+#: loses at most `_LOST_SHARE` of the winner's lead over the median of the first trials. The first
+#: trials are the first quarter, but at least `_FIRST_TRIALS` (all chosen).
 _TIME_SHARE, _LOST_SHARE, _FIRST_TRIALS = 0.5, 0.1, 10
 #: If the winner takes fewer seconds than this, no cheaper trial is named (chosen): the first trials
 #: start their kernels and import the libraries, which takes up to half a minute, and later trials
@@ -78,8 +82,8 @@ _SHORTEST_S = 60.0
 #: The answer suggests leaving a region out of the space if at least this share of its trials fail
 #: (chosen).
 _MOSTLY = 0.8
-#: The answer suggests at most these numbers of trials and of seeds (chosen). If nothing stands out
-#: from the noise of 60 trials, it hardly will in twice as many.
+#: The answer suggests at most these numbers of trials and of seeds (chosen). If no param stands out
+#: from the noise in 60 trials, twice as many trials will hardly change that.
 _MOST_TRIALS, _MOST_SEEDS = 100, 20
 
 
@@ -90,17 +94,19 @@ class StudySoFar:
     Attributes:
         settings: Settings of the study.
         records: Records of its trials.
-        best: Its best trials, as `LocatedStudy.best` returns them.
+        best: Its best trials, as `LocatedStudy.best` returns them: the winner first, or the
+            Pareto-optimal trials if there are several objectives.
         words: Words that name the study on a command line: its folder, or its name and the option
             `--storage`.
         trials: Number of trials that the study is to have. None for the number in the settings.
-        by_hand: Number of trials that were queued by hand, in addition to these.
-        confirmation: Ranking of its trials by means. None if there is none.
+        by_hand: Number of trials that the user has queued (`enqueue`), in addition to `trials`.
+        confirmation: Ranking of the best trials by their mean scores over several runs. None if
+            no trial ran several times.
         importances: Share of each objective's variance that each param explains, by objective and
             param. None while the shares are not known. Then the answer does not mention them.
-        noise: Standard deviation of each score between runs of the same params, as far as it is
-            known.
-        cost: Cost of all its sweeps, with those of the study that confirms it. None if no price is
+        noise: Standard deviation of each score between runs with the same params and other seeds.
+            Scores whose noise is unknown are left out.
+        cost: Cost of all sweeps of the study and of the study that confirms it. None if no price is
             known.
         ablated: Run id of the trial that `ablate` has run with the notebook's values. None if there
             is none.
@@ -127,7 +133,11 @@ class StudySoFar:
 
     @cached_property
     def completed(self) -> Sequence[TrialRecord]:
-        """Trials that have all scores, without the fold of a repeat, which nobody chooses."""
+        """Trials that have all scores.
+
+        If each proposal runs on several folds of cross validation, the fold is removed from the
+        params, because it is no value to choose.
+        """
         goals = self.settings.objective
         found = [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
         if not self.is_by_fold:
@@ -136,7 +146,10 @@ class StudySoFar:
 
     @property
     def ranked(self) -> Sequence[str]:
-        """Run ids of the trials with other params than any better trial, the best score first."""
+        """Run ids of the completed trials, the best score first.
+
+        Of several trials with the same params, only the best one is listed.
+        """
         ((name, goal),) = self.settings.objective.items()
         direction, count = goal.direction, len(self.completed)
         ranked = best_trials(self.completed, objective=name, direction=direction, count=count)
@@ -144,15 +157,15 @@ class StudySoFar:
 
     @property
     def is_by_fold(self) -> bool:
-        """Whether each proposal runs on several folds."""
+        """Whether each proposal runs on several folds of cross validation."""
         return self.settings.repeat is not None and self.settings.repeat.by_fold
 
     @property
     def n_left(self) -> int:
-        """Number of trials that the same command would run.
+        """Number of trials that would run if the command of the sweep was given again.
 
-        A grid may have fewer combinations than trials were planned. With `repeat`, no proposal
-        begins if fewer trials are left than it may need.
+        A grid may have fewer combinations than trials were planned. With `repeat`, each proposal
+        needs several trials, and none begins if fewer trials than that are left.
         """
         settings, repeat = self.settings, self.settings.repeat
         planned = settings.study.trials if self.trials is None else self.trials
@@ -168,7 +181,7 @@ class StudySoFar:
         return queued + (left if fits or not all(record.is_final for record in records) else 0)
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
-        """Return a trial's score with the sign that makes greater values better."""
+        """Return a trial's score, negated for a minimised objective, so that more is better."""
         is_maximized = self.settings.objective[goal].direction == "maximize"
         return record.scores[goal] if is_maximized else -record.scores[goal]
 
@@ -230,7 +243,10 @@ def _best(study: StudySoFar) -> Winner | Front | None:
 
 
 def _noise(study: StudySoFar, goal: str) -> float | None:
-    """Return half of the interval of a score on other seeds. None if it is not known."""
+    """Return half the width of the 95 % interval in which a score on other seeds is expected.
+
+    None if the noise of the score is unknown, or if the study has too few trials or still runs.
+    """
     if goal not in study.noise or len(study.completed) < _FEWEST_FOR_NOISE or study.is_running:
         return None
     return _STDS_OF_NOISE * study.noise[goal]
@@ -248,7 +264,8 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
     if not study.completed or winner.duration_s < _SHORTEST_S or not winner.ran_whole:
         return None
     best = study.goodness(winner, goal)
-    # Later trials are near the winner, because the sampler has learned.
+    # The lead is measured from the first trials: later ones are near the winner, because the
+    # sampler has learned from the trials before.
     first = sorted(study.completed, key=lambda record: record.number)
     first = first[: max(_FIRST_TRIALS, len(first) // 4)]
     lead = best - median(study.goodness(record, goal) for record in first)
@@ -386,7 +403,7 @@ def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
     n_missing = confirmation.n_missing if confirmation and not confirmation.repeats else 0
     if left or n_missing:
         yield Resume(left=left or n_missing, budget=spent)
-    if spent is not None:  # No trial of any kind runs before the budget is greater.
+    if spent is not None:  # The budget is spent. Until the user raises it, no trial can run.
         return
     if failures and failures.region:
         yield from _leave_out(study, failures.region)
@@ -396,15 +413,16 @@ def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
 
 
 def _leave_out(study: StudySoFar, region: Region) -> Iterator[Action]:
-    """Yield the advice to leave out a region in which trials fail, if the user can obey it.
+    """Yield the advice to leave out of the search space a region in which trials fail.
 
-    A range can be cut at one of its ends. A study keeps its choices, so another study leaves one
-    out. A region that depends on several params is part of no single dimension. Each proposal has
-    all folds.
+    There is no advice if the user could not follow it. A range can be made smaller at its ends
+    only. The choices of a param cannot change within a study, so the advice is another study
+    without the choice. A region of several params is not a part of one dimension. A fold of cross
+    validation cannot be left out, because each proposal runs on all folds.
     """
     part, *others = region.parts
     dimension = study.settings.search_space.get(part.param)
-    # The user may have narrowed the space since.
+    # The user may have removed the region from the space already, after these trials.
     is_in_space = dimension is not None and any(map(dimension.allows, part.values))
     is_fold = part.param == FOLD and study.is_by_fold
     if others or is_fold or not is_in_space or region.trials < _MOSTLY * region.inside:
@@ -425,7 +443,8 @@ def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
     if confirmation is None or mean is None or confirmation.repeats or confirmation.has_no_effect:
         return
     if mean.alike and mean.runs < _MOST_SEEDS:
-        # The command confirms the trials that have the best scores now, so it must reach all these.
+        # `--confirm N` runs the N trials with the best scores again. So N has to include the winner
+        # and all trials that cannot be told apart from it.
         named, ranked = {winner.run_id, *mean.alike}, study.ranked
         places = [place for place, run_id in enumerate(ranked, start=1) if run_id in named]
         if len(places) == len(named) and places[-1] <= 2 * len(named):
@@ -436,9 +455,10 @@ def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
 
 
 def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
-    """Yield a range to widen, because the best trials are at its end, and a number of more trials.
+    """Yield the advice to widen a range at whose end the best trials are, or to run more trials.
 
-    Many params cannot be less than 0 or more than 1, so ranges that end there are left alone.
+    Many params cannot be less than 0 or more than 1, so no wider range is suggested at these ends.
+    More trials are suggested if it is unclear which params matter.
     """
     space = study.settings.search_space
     n_trials = 2 * max(study.settings.study.trials, len(study.records))

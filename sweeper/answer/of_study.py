@@ -1,4 +1,7 @@
-"""Make the answer of a stored study, with the results of the study that confirmed its trials."""
+"""Make the answer of a stored study: collect the facts from its storage and call `answer_of`.
+
+These include the results of the study that ran the best trials again on fresh seeds.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def answer_of_study(
     is_running: bool = False,
     is_confirming: bool = False,
 ) -> Insights | None:
-    """Return the answer of a study; see `answer_of`. Log an error instead of raising it.
+    """Return the answer of a study: its winner, which params mattered, what to do next.
+
+    An error in the analysis is logged and not raised, so that it cannot end a sweep. Then the
+    answer is None.
 
     Args:
         located: The study.
@@ -56,15 +62,18 @@ def answer_of_study(
                 is_search=facts.confirms is None,
             )
         )
-    except SweepError:  # The storage may not answer.
+    except SweepError:  # The storage may be unavailable, which callers handle.
         raise
-    except Exception as error:  # noqa: BLE001  no sweep ends because its trials are analyzed
+    except Exception as error:  # noqa: BLE001  an error in the analysis must not end a sweep
         _log.warning("the answer of the study cannot be made: %s", first_line(error))
         return None
 
 
 def runs_page_of(paths: StudyPaths, confirmation: Confirmation | None) -> Path | None:
-    """Return the page with the runs on fresh seeds. None if they are trials of the study itself."""
+    """Return the page of the study that ran the best trials again on fresh seeds.
+
+    None if no trials ran again, or if their runs are trials of the study itself (`repeat`).
+    """
     if confirmation is None or confirmation.study == paths.study:
         return None
     return paths.following("confirm").page

@@ -33,13 +33,15 @@ def region_of(
     trials: Sequence[TrialRecord],
     sure: Mapping[str, Dimension] | None = None,
 ) -> Region | None:
-    """Return the region of some chosen trials. None if they are everywhere, or too few.
+    """Return the region of the space in which chosen trials are. None if there is no clear region.
+
+    That is so if the chosen trials are everywhere in the space, or too few.
 
     Args:
         chosen: Trials whose region is wanted.
         trials: All trials, the chosen ones included.
         sure: Dimensions of the params that are known to matter. Their ranges are reported if they
-            are narrow, also if the sampler has tried little else.
+            are narrow, even if the sampler has tried few values outside of them.
     """
     parts, sure = [], sure or {}
     names = [name for name in chosen[0].params if all(name in trial.params for trial in trials)]
@@ -77,14 +79,23 @@ def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange 
 
 
 def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
-    """Return which share of a dimension a common range or set covers."""
+    """Return which share of a dimension a common range covers, from 0 to 1. 1 for choices."""
     if isinstance(common, ValueSet) or not isinstance(dimension, RangeDimension):
         return 1.0
     return _place(common.high, dimension) - _place(common.low, dimension)
 
 
 def reaches_end(part: NumberRange | ValueSet, dimension: Dimension, best: Any) -> bool:
-    """Return whether the best value is at the end of its dimension where its range is open."""
+    """Return whether a range of the best trials reaches an end of its dimension.
+
+    That is so if the best value is near the end that is named by the range's `open_end`. Then
+    better values may lie beyond this end of the search space.
+
+    Args:
+        part: Range of the best trials.
+        dimension: The param's dimension in the search space.
+        best: Value of the best trial.
+    """
     if isinstance(part, ValueSet) or not isinstance(dimension, RangeDimension):
         return False
     at = _place(best, dimension)
@@ -92,7 +103,7 @@ def reaches_end(part: NumberRange | ValueSet, dimension: Dimension, best: Any) -
 
 
 def _place(value: float, dimension: RangeDimension) -> float:
-    """Return where a value is in its dimension, from 0 to 1.
+    """Return the relative position of a value in its dimension, from 0 (low) to 1 (high).
 
     A value that was tried in an earlier range may be outside of the dimension.
     """

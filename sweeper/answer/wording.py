@@ -1,8 +1,8 @@
 """Put the answer of a study into sentences, which terminal, page, `--json` and Jupyter show.
 
-A sentence is a list of clauses. A clause names the facts that it needs, each with its format, as
-`str.format` has it. A clause with a fact that is missing is left out. Of several clauses in
-brackets, the sentence gets the first one whose facts are known.
+A sentence is made of clauses. A clause names the facts that it needs in the syntax of `str.format`,
+each with the name of its format. A clause is left out if one of its facts is missing. Where clauses
+are in a tuple, the sentence gets the first one whose facts are all known.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from ..trials import (
 _MOST_NAMES, _MOST_ACTIONS = 3, 2
 #: A sentence quotes at most this number of characters of an error message (chosen).
 _LONGEST = 60
-#: Scores have the first number of significant digits, all other numbers the second (chosen).
+#: Numbers of significant digits: `_OF_A_SCORE` for scores, `_DIGITS` for all others (chosen).
 _OF_A_SCORE, _DIGITS = 4, 3
-#: With fewer completed trials, it is too early to say what mattered (chosen).
+#: With fewer completed trials than this, the answer does not say which params mattered (chosen).
 _EARLY = 30
-#: If no other param has a larger share than one of these, the answer says so (chosen).
+#: If the shares of all params that the answer does not name are below one of these limits, the
+#: answer states the limit (chosen).
 _SMALL_SHARES = (0.05, 0.1)
 
-#: A clause, or several clauses of which the sentence gets one.
+#: A clause, or several clauses of which the sentence gets the first one whose facts are known.
 _Clauses = str | tuple[str, ...]
 
 _BEST: Sequence[_Clauses] = (
@@ -113,7 +114,7 @@ _ACTIONS: Mapping[type, _Clauses] = {
 _REASON = ("{count} {reason} ({first}: {message:message})",)
 _PART: Sequence[_Clauses] = (("{param}={ends:range}", "{param}={values:choices}"),)
 _TRIED = (*_PART, " (tried: {tried:range})")
-#: What the answer says about the order of the params in a group, by the number of these params.
+#: Words after a group of params whose order of importance is not known, by the size of the group.
 _ORDERS = {1: "", 2: ", in this order or the other"}
 
 
@@ -143,7 +144,11 @@ class _MissingError(AttributeError):
 
 
 class _Sayer(Formatter):
-    """Formats the facts in a clause: attributes of an object, by the names of their formats."""
+    """Formatter of clauses. `{best.mean:score}` is `best.mean` of an object, in the format `score`.
+
+    The formats are in `_FORMATS`. A fact that is None or empty raises an error, so that the clause
+    is left out.
+    """
 
     def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
         return getattr(args[0], key)
@@ -155,7 +160,7 @@ class _Sayer(Formatter):
 
 
 def _say(clauses: Sequence[_Clauses], facts: object) -> str:
-    """Join the clauses whose facts an object has."""
+    """Join the clauses whose facts an object has. Empty if it has those of no clause."""
     said = ""
     for alternatives in clauses:
         for clause in (alternatives,) if isinstance(alternatives, str) else alternatives:
@@ -178,7 +183,10 @@ def _percent(share: float) -> str:
 
 
 def _interval(mean: Mean) -> str:
-    """Return a mean with as many decimals as half of its interval, which has two digits."""
+    """Return a mean and half of its interval as text, such as `0.912 ± 0.014`.
+
+    Half of the interval has two significant digits, and the mean has as many decimals.
+    """
     half = float(f"{mean.half_interval or 0:.2g}")
     if not half:
         return _score(mean.mean)
@@ -226,7 +234,7 @@ def _others(share: float) -> str:
 
 
 def _n_others(count: int) -> str:
-    """Return how many other trials there are, with the verb."""
+    """Return how many other trials there are, as subject and verb: `2 other trials are`."""
     few = {0: "no other trial is", 1: "one other trial is"}
     return few.get(count, f"{count} other trials are")
 

@@ -1,4 +1,4 @@
-"""From a notebook to a first parameters file.
+"""Draft a first parameters file for a notebook.
 
-What the file may say does not belong here, but in `settings`.
+The format of the file does not belong here, but in `settings`.
 """

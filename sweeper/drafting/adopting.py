@@ -1,4 +1,8 @@
-"""Make the observed run the first trial of its study, so that nothing is run twice."""
+"""Make the observed run of a notebook the first trial of its study, which saves running it twice.
+
+The observed run executes the notebook as it is, to find its scores for a parameters file. The first
+trial would have the same values and seed, unless the user has edited the parameters file.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +34,17 @@ from .seen_scores import texts_of
 
 
 def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:
-    """Make an observed run a trial: write it as the executed notebook of the trial.
+    """Write an observed run as the executed notebook of its study's first trial.
+
+    Afterwards the files of the run are removed, in any case.
 
     Args:
         file: The executed notebook of the run.
+        spec: The trial. Any other than the first one is ignored.
 
     Returns:
-        The outcome of the trial. None if the trial differs from the run, or would have points that
-        the run's file lacks. Then the run is removed.
+        The outcome of the trial. None if the trial has to be run, because its code or values differ
+        from those of the run, or because it would have points that the run's file lacks.
     """
     if spec.number != 0:
         return None
@@ -56,7 +63,8 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     executed = ExecutedNotebook(run.node, spec)
     known = run.expressions()
     if not known.keys() >= {*variables_to_read(settings.scores, ())}:
-        # Somebody has edited the parameters file, and it names a score that nobody has read.
+        # The user has edited the parameters file, and it names a variable or an expression whose
+        # value the run has not recorded.
         return None
     for point in _points_of(metadata, reads_libraries=settings.reports == "auto"):
         executed.points.record(point)
@@ -67,7 +75,8 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
         printed.read(text.stream, text.text)
         printed.end_cell()
         if text.is_redrawn and len(found) > n_before:
-            # A trial gets the points of the overwritten states, too. The run's file lacks them.
+            # The text was overwritten in place, as by a progress bar. A trial reads a point from
+            # each state, but the run's file has only the last state.
             return None
     for point in found:
         executed.points.record(point)
@@ -75,7 +84,8 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     executed.note(
         variables={name: known[name] for name in wanted if name in known},
         started_at=metadata.started_at,
-        # The study does not keep the snapshot of the run. It has other settings and the same code.
+        # The trial refers to the study's snapshot of the code. It has the same code as the run's
+        # snapshot, which has other settings and is not kept.
         snapshot=workload.snapshot_name,
         environment=metadata.environment,
         random_seed=metadata.random_seed,
@@ -86,7 +96,7 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     result = KernelResult(ending=Finished())
     outcome = judge(executed, result, RunningTrial(), settings)
     if outcome.reason is Reason.NO_SCORE:
-        # Somebody has edited the parameters file, and it names a score that the run lacks.
+        # The user has edited the parameters file, and it names a score that the run does not have.
         return None
     outcome = replace(
         outcome,
@@ -105,9 +115,11 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
 
 
 def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Point]:
-    """Yield the points that a notebook has reported, and perhaps those that libraries have logged.
+    """Yield the points that a notebook has reported, and those that libraries have logged.
 
-    A trial has the latter unless the parameters file says `reports: explicit`.
+    Args:
+        reads_libraries: Whether to yield what libraries have logged. It is False where the
+            parameters file says `reports: explicit`.
     """
     for name, value in metadata.finals.items():
         yield Point(step=None, metrics={name: value}, source=PointSource.REPORTED)
@@ -121,8 +133,9 @@ def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Po
 def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> bool:
     """Return whether the run had the code, the seed and the values that the trial would have.
 
-    Values that were fixed for the run are in its metadata. The others are those of the notebook.
-    A run that has continued after an interruption lacks what it had printed before.
+    Values that were fixed for the run are in its metadata. The others are those in the notebook.
+    A run that was interrupted and resumed lacks what it had printed before, so it does not count if
+    a score is read from printed text.
     """
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name

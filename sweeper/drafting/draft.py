@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 _MOST_SCORES = 4
 #: First line of the section `start`.
 START = "start:    # the notebook's own values; then one changed at a time, which you may delete"
-#: Matches the signs that YAML does not allow or takes for the end of a line, without newline.
+#: Matches characters that YAML does not allow or takes for the end of a line, except newline.
 _NOT_IN_YAML = re.compile(r"[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def params_behind(
     notebook: ResearchNotebook, code: Code, scores: Sequence[Score]
 ) -> list[dict[str, bool]]:
-    """Return for each score of a notebook the names of what could be swept and leads to it.
+    """Return for each score of a notebook the values that could be swept and that change the score.
 
     Args:
         notebook: The research notebook.
-        code: Its code.
+        code: The notebook's code.
         scores: The scores.
 
     Returns:
-        Names, each with whether the notebook writes its value.
+        For each score, the names of the values. The value of each name is False if the notebook
+        does not write it, because it is a library's default.
     """
     candidates = candidates_of(notebook)
     found = [_leading_to(score, notebook, candidates, code) for score in scores]
@@ -51,7 +52,7 @@ def params_behind(
 def _leading_to(
     score: Score | None, notebook: ResearchNotebook, candidates: dict[str, Candidate], code: Code
 ) -> dict[str, Candidate]:
-    """Choose the candidates that lead to a score: all those of a parameters cell."""
+    """Choose the candidates that change a score. With a parameters cell, these are all of them."""
     if notebook.parameters_cell:
         return candidates
     lines = None if score is None else code.lines(score)
@@ -69,15 +70,21 @@ def draft(
 ) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
 
-    Ranges are those of the table `spaces.yml`, around the notebook's own values. The first trial
-    has these. Each of the next ones changes one of them, which shows whether it has an effect.
+    The ranges are those of the table `spaces.yml`, around the notebook's original values. The first
+    trial has the original values. Each of the next trials changes one of them, which shows whether
+    it has an effect.
 
     Args:
-        seen: Scores that a run has shown, the chosen score first. None to guess the scores.
-        code: The notebook's code, with what a run has shown of it. None without a run.
+        trials: Number of trials of the sweep.
+        seen: Scores that a run of the notebook has shown, the chosen score first. None to guess the
+            scores from the code.
+        code: The notebook's code, with what each statement has changed in a run. None without run.
+
+    Returns:
+        The text of the file.
 
     Raises:
-        NotebookError: the notebook is not Python, or has nothing to sweep.
+        NotebookError: The notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
     from ..notebooks.seeds import NO_SEED, is_unseeded, own_seeds, replaceable, seeds_in_words
@@ -91,7 +98,7 @@ def draft(
     every = candidates_of(notebook)
     scores = scores_of(code, {*every}) if seen is None else list(seen)
     found = [_leading_to(score, notebook, every, code) for score in scores]
-    if seen is None:  # a guess to which no parameter leads may be no score at all
+    if seen is None:  # a guessed score that no value of the notebook changes may be no score at all
         scores = [score for score, leading in zip(scores, found, strict=True) if leading]
         found = [*filter(None, found)]
     candidates = found[0] if found else _leading_to(None, notebook, every, code)
@@ -121,7 +128,7 @@ def draft(
     if left_out:
         left_out.insert(0, "  # Not swept; a line without its # would be:")
     about_seeds = ""
-    if not notebook.takes("seed"):  # Else each trial gets its own value of this variable.
+    if not notebook.takes("seed"):  # If it does, each trial's seed replaces this variable's value.
         own = replaceable(own_seeds(notebook.assignments.cells), notebook.node)
         unseeded = NO_SEED if is_unseeded(notebook.flows, notebook.all_code) else ""
         about_seeds = seeds_in_words(own) if own else unseeded
@@ -143,10 +150,10 @@ def draft(
 
 
 def _sources_of(scores: Sequence[Score]) -> list[str]:
-    """Return the section `scores` of a draft. Empty if no score needs an entry.
+    """Return the lines of the section `scores` in a draft. Empty if no score needs an entry.
 
-    Each trial reads all entries. Those that call the notebook's functions again cost time, so they
-    are comments, as their objectives are.
+    Each trial computes all scores in this section. A score costs time if it calls the notebook's
+    functions again. So such an entry is a comment, unless it is for the objective.
     """
     given = [score for score in scores if score.source]
     later = [score for score in given if score.is_called and score is not scores[0]]

@@ -1,8 +1,8 @@
-"""Tell the numbers by which a notebook evaluates its model from all others, by how they come about.
+"""Find out from a notebook's code which of its numbers evaluate the model.
 
-An evaluation is the result of a metric, or of a comparison of predictions with targets. The code is
-followed from the number back through variables, functions, classes and lists. Neither the names nor
-the language of the notebook matter.
+An evaluation is the result of a metric, or of a comparison of predictions with targets. To find the
+origin of a number, the code is followed backwards through variables, functions, classes and lists.
+The notebook's names for these do not matter, nor the natural language that it is written in.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .metrics import OPPOSITE, SPLITS, metric_of, words_of
 
 #: The search for the origin of a number follows at most this number of steps (chosen).
 _DEEPEST = 40
-#: Stands in a text for a part that the code computes.
+#: Placeholder in a text for a part that the code computes, such as `{loss}` in an f-string.
 COMPUTED = "\0"
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 _Function = AnyFunction | ast.Lambda
-#: Functions that choose one of several numbers, and the direction in which it is better.
+#: Functions that choose one of several numbers, and the direction in which the chosen one is best.
 _CHOICES = {
     **dict.fromkeys("min nanmin amin".split(), "minimize"),
     **dict.fromkeys("max nanmax amax".split(), "maximize"),
 }
-#: Functions and methods whose result stands for what they get.
+#: Functions and methods whose result has the meaning of their argument: a mean error is an error.
 _PASSES = _CHOICES.keys() | set(
     "float int round mean sum average item numpy data detach cpu squeeze tolist nanmean "
     "median list array asarray sqrt root append format str reshape flatten ravel print display "
@@ -39,9 +39,10 @@ _ABSOLUTE = frozenset("abs absolute fabs square norm power pow".split())
 #: Functions and methods that tell how much numbers differ.
 _SPREADS = frozenset("std nanstd stdev pstdev var nanvar variance sem".split())
 _LOGARITHMS = frozenset("log log2 log10 log1p".split())
-#: Functions of Python that are called as Keras' `compile`.
+#: Functions of Python that have the same name as the method `compile` of Keras' models.
 _OTHER_COMPILE = frozenset(["compile", "re.compile", "regex.compile"])
-#: Attributes of fitted objects that are evaluations, in scikit-learn, SciPy and others.
+#: Attributes of fitted objects that are evaluations, in scikit-learn, SciPy and others. Other
+#: attributes with a trailing underscore are states of the training.
 _NO_STATE = frozenset("best_score_ oob_score_ inertia_ loss_ best_loss_ cost fun loss".split())
 
 
@@ -56,14 +57,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """What a number is.
+    """What a number is, as far as the notebook's code shows.
 
     Attributes:
-        words: Words of the metric, and of the data on which it was computed.
-        direction: Direction in which it is better. None if the code does not show it. For an
-            unknown number, it is the direction in which the code chooses the best.
-        is_named: Whether a function says which metric it is.
-        is_any: Whether it may be any metric, so that the score's own name decides.
+        kind: Evaluation, state, written number or unknown.
+        words: Words for the metric, and for the data on which it was computed.
+        direction: Direction in which the number is better. None if the code does not show it. For
+            a number of unknown kind, it is the direction in which the code chooses the best one.
+        is_named: Whether the name of a function, an attribute or a key says which metric it is.
+        is_any: Whether it is an evaluation by a metric that the code does not show. Then the name
+            of the score decides which metric it is.
     """
 
     kind: Kind
@@ -74,12 +77,12 @@ class Meaning:
 
     @property
     def is_evaluation(self) -> bool:
-        """Whether the number is an evaluation."""
+        """Whether the number evaluates the model, as a metric or a comparison with targets."""
         return self.kind is Kind.EVALUATION
 
     @property
     def is_none(self) -> bool:
-        """Whether the number cannot be an evaluation."""
+        """Whether the number cannot evaluate the model: it is a literal, an input or a state."""
         return self.kind in (Kind.STATE, Kind.WRITTEN)
 
 
@@ -93,10 +96,16 @@ _HITS = Meaning(kind=Kind.EVALUATION, words=("accuracy",), direction="maximize")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Binding:
-    """A value that code gives to a name: `value` as a whole, or added to what was there.
+    """One assignment to a name, an attribute or an item, or one addition to it.
 
     Attributes:
-        position: Item of the value that the name gets, from the end if it is negative.
+        value: The expression that is assigned or added.
+        scope: The function with the assignment. None for the notebook's top level.
+        position: Item of the value that the name gets, from the end if it is negative. None if the
+            name gets the whole value.
+        is_added: Whether the value is added, with `+=` or `append`.
+        is_of_grid: Whether it is appended in a loop that tries values of a param.
+        test: The condition of the branch with the assignment. None outside of branches.
     """
 
     value: ast.expr
@@ -112,7 +121,12 @@ class Printing:
     """A value that a call prints, with the text before it.
 
     Attributes:
-        before: The text of the call before the value, with `COMPUTED` for each earlier value.
+        before: The text that the call prints before the value, with `COMPUTED` for each earlier
+            value.
+        value: The expression that is printed.
+        scope: The function with the call. None for the notebook's top level.
+        statement: Index of the top-level statement with the call.
+        loops: Number of loops around the call.
     """
 
     before: str
@@ -123,7 +137,7 @@ class Printing:
 
 
 class Evaluations:
-    """What the numbers of a notebook are.
+    """Follows the numbers in a notebook's code back to what they are.
 
     Args:
         statements: Statements of the top level, each with the number of its cell.
@@ -132,14 +146,17 @@ class Evaluations:
     def __init__(self, statements: Sequence[tuple[int, ast.stmt]]) -> None:
         self._bindings: defaultdict[tuple[ast.AST | None, str], list[_Binding]] = defaultdict(list)
         self._functions: dict[str, _Function] = {}
-        #: Name of the class of each `__init__`.
+        #: For the definition of each `__init__`, the name of its class.
         self._class_of: dict[ast.AST | None, str] = {}
         self._calls: defaultdict[str, list[tuple[ast.Call, ast.AST | None]]] = defaultdict(list)
-        #: What one number's search has found so far, and the steps that it is taking.
+        #: What the search for one number's origin has found so far, by step. `_path` has the steps
+        #: that it is following at the moment.
         self._known: dict[tuple[ast.AST | None, object], Meaning] = {}
-        #: Directions in which the code keeps the best in a variable: `if loss < best: best = loss`.
+        #: For each variable that keeps the best value so far, the direction in which values are
+        #: better: `minimize` for `best` in `if loss < best: best = loss`.
         self._kept: dict[tuple[ast.AST | None, str], str] = {}
-        #: Directions in which the code chooses by functions: `min(population, key=cost)`.
+        #: For each function by which code chooses the best object, the direction in which the
+        #: function's result is better: `minimize` for `cost` in `min(population, key=cost)`.
         self._chosen_by: dict[str, str] = {}
         self._path: list[tuple[ast.AST | None, object]] = []
         self.printings: list[Printing] = []
@@ -147,12 +164,16 @@ class Evaluations:
             self._read(node, None, index, None, ())
 
     def of(self, value: ast.expr, scope: ast.AST | None = None) -> Meaning:
-        """Return what the value of an expression is."""
+        """Return what the value of an expression is.
+
+        Args:
+            scope: The function with the expression. None for the notebook's top level.
+        """
         self._known.clear()
         return self._of(value, scope)
 
     def is_grid(self, name: str) -> bool:
-        """Whether a list has the results of a loop that tries values of a param."""
+        """Return whether a top-level list has the results of a loop that tries a param's values."""
         return any(binding.is_of_grid for binding in self._bindings.get((None, name), ()))
 
     # --- reading the code -----------------------------------------------------------------------
@@ -232,7 +253,12 @@ class Evaluations:
         is_more: bool,
         scope: ast.AST | None,
     ) -> None:
-        """Note the variables in which a branch keeps the smaller or the larger of two numbers."""
+        """Record the variables in which a branch keeps the smaller or the larger of two numbers.
+
+        Args:
+            compared: Code of the left and the right side of the branch's condition.
+            is_more: Whether the condition is that the left side is larger.
+        """
         for part in body:
             if isinstance(part, ast.Assign) and len(part.targets) == 1:
                 kept = ast.unparse(part.value), ast.unparse(part.targets[0])
@@ -242,7 +268,10 @@ class Evaluations:
                     self._kept[key] = "minimize" if is_less else "maximize"
 
     def _key(self, target: ast.AST, scope: ast.AST | None) -> tuple[ast.AST | None, str]:
-        """Return the scope of a name or of an item, and the text for it. Empty for other code."""
+        """Return the key of a target's bindings: its scope, and its text such as `scores['val']`.
+
+        The text is empty for code that is no name, attribute or item.
+        """
         match target:
             case ast.Name(id=name):
                 return scope, name
@@ -257,7 +286,7 @@ class Evaluations:
 
     def _add(self, target: ast.expr, binding: _Binding) -> None:
         key = self._key(target, binding.scope)
-        if key[1]:  # what has no name has nothing in common with other code
+        if key[1]:  # a target without a text could never be looked up
             self._bindings[key].append(binding)
 
     def _bind(
@@ -289,7 +318,11 @@ class Evaluations:
     # --- following a number back ----------------------------------------------------------------
 
     def _once(self, step: tuple[ast.AST | None, object], follow: Callable[[], Meaning]) -> Meaning:
-        """Take a step unless its end is known already, it leads in a circle, or it is too far."""
+        """Return what `follow` finds for a step of the search, and remember it.
+
+        Return `UNKNOWN` if the search is following this step already, which is a circle, or after
+        `_DEEPEST` steps.
+        """
         if step not in self._known:
             if step in self._path or len(self._path) > _DEEPEST:
                 return UNKNOWN
@@ -382,7 +415,12 @@ class Evaluations:
         return UNKNOWN if is_open and every.is_none else every
 
     def _of_part(self, value: ast.expr, position: int) -> Meaning:
-        """Return what a part of a function's result is, or an item of what is iterated."""
+        """Return what one item of a call's result is: of a returned tuple, or of what is iterated.
+
+        Args:
+            value: The call. Other code gives `UNKNOWN`.
+            position: Index of the item.
+        """
         if not isinstance(value, ast.Call):
             return UNKNOWN
         name = last_name(value.func)
@@ -483,7 +521,10 @@ class Evaluations:
         return UNKNOWN
 
     def _of_evaluate(self, call: ast.Call, position: int | None = None) -> Meaning:
-        """Return what `evaluate` gives: in Keras what `compile` names, else any metric.
+        """Return what a call of `evaluate` returns.
+
+        In Keras, it returns the loss and the metrics that `compile` names. In other libraries, it
+        may return any metric.
 
         Args:
             position: Item of the result. None for the result as a whole.
@@ -499,7 +540,10 @@ class Evaluations:
         return replace(found, words=(*found.words, *data_in(call.args)))
 
     def _compiled(self, call: ast.Call, scope: ast.AST | None) -> list[Meaning]:
-        """Return what a call of `compile` states: the loss, then each metric. Empty for others."""
+        """Return what Keras' `compile` makes `evaluate` return: the loss, then each metric.
+
+        Empty for other functions with the name `compile`.
+        """
         if ast.unparse(call.func) in _OTHER_COMPILE:
             return []
         given = dict(zip(("optimizer", "loss", "metrics"), call.args, strict=False))
@@ -515,7 +559,10 @@ class Evaluations:
         ]
 
     def _of_criterion(self, name: str, scope: ast.AST | None) -> Meaning:
-        """Return what a function object gives, as `criterion` of `criterion = nn.MSELoss()`."""
+        """Return what a call of an object returns, as of `criterion` in `criterion = nn.MSELoss()`.
+
+        The name of the object's class decides.
+        """
         for binding in self._bindings.get((scope, name)) or self._bindings.get((None, name), []):
             if isinstance(binding.value, ast.Call):
                 callee = last_name(binding.value.func)
@@ -559,7 +606,11 @@ class Evaluations:
         return _together([first, second])
 
     def _is_residual(self, node: ast.expr, scope: ast.AST | None) -> bool:
-        """Return whether an expression is a difference, and not that of a state in two steps."""
+        """Return whether an expression is a difference, such as predictions minus targets.
+
+        The difference of a variable between two steps (`new - old`, with `old = new`) is that of a
+        state, such as the weights, and does not count.
+        """
         match self.followed(node, scope):
             case ast.BinOp(left=ast.Name(id=new), op=ast.Sub(), right=ast.Name(id=old)):
                 pairs = ((new, old), (old, new))
@@ -573,7 +624,10 @@ class Evaluations:
         return False
 
     def followed(self, node: ast.expr, scope: ast.AST | None = None) -> ast.expr:
-        """Return the value of a variable of the same scope, for the form of the value."""
+        """Return the code that is assigned to a variable in a scope. Other code is returned as is.
+
+        The caller looks at the form of the code, for example whether it is a call or a list.
+        """
         if isinstance(node, ast.Name):
             for binding in reversed(self._bindings.get((scope, node.id), [])):
                 if not binding.is_added and binding.position is None:
@@ -594,7 +648,10 @@ def _printings(call: ast.Call, scope: ast.AST | None, index: int, loops: int) ->
 
 
 def _pieces(node: ast.expr) -> list[str | ast.expr]:
-    """Return the texts and the values of which code makes a text, in order."""
+    """Split code that makes a text, such as an f-string, into its texts and values, in order.
+
+    Code that makes no text is one value.
+    """
     match node:
         case ast.Constant(value=str(text)):
             return [text]
@@ -625,15 +682,15 @@ def _woven(texts: Sequence[str], values: Sequence[ast.expr]) -> list[str | ast.e
 
 
 def _named(words: Sequence[str]) -> Meaning:
-    """Return the evaluation that a name with a metric says."""
+    """Return the evaluation by the metric that a name's words contain. `UNKNOWN` without metric."""
     metric = metric_of(words)
     if metric is None:
         return UNKNOWN
     found = Meaning(
         kind=Kind.EVALUATION, words=tuple(words), direction=metric.direction, is_named=True
     )
-    # scikit-learn's `neg_mean_squared_error` is an error with a changed sign. `recall_neg` and
-    # `neg_loss` are those of the negative class.
+    # scikit-learn's `neg_mean_squared_error` is an error times -1, so more is better. `recall_neg`
+    # and `neg_loss` are scores of the negative class, and keep their direction.
     is_error = metric.direction == "minimize" and not metric.is_weak
     is_turned = is_error and "neg" in words[:-1] and "neg" not in metric.name.split()
     return _turned(found) if is_turned else found
@@ -644,7 +701,7 @@ def _agree(first: Meaning, second: Meaning) -> bool:
 
 
 def _turned(found: Meaning) -> Meaning:
-    """Return what is better where the given number is worse."""
+    """Return what the negative of a number is. It is better in the opposite direction."""
     if found.direction is None:
         return found
     if not found.is_evaluation:
@@ -654,7 +711,12 @@ def _turned(found: Meaning) -> Meaning:
 
 
 def _as_loss(found: Meaning, node: ast.expr) -> Meaning:
-    """Return what minus a sum of logarithms is: a loss."""
+    """Return what the negative of an expression is: a loss if the expression has a logarithm.
+
+    Args:
+        found: What the expression is.
+        node: The expression.
+    """
     has_logarithm = any(
         isinstance(part, ast.Call) and last_name(part.func) in _LOGARITHMS
         for part in ast.walk(node)
@@ -663,7 +725,10 @@ def _as_loss(found: Meaning, node: ast.expr) -> Meaning:
 
 
 def _together(found: Iterable[Meaning]) -> Meaning:
-    """Return what a number is that is made of several."""
+    """Return what a number is that is computed from several numbers.
+
+    It is an evaluation if one of them is, else a state if one of them is, else unknown.
+    """
     every = [*found]
     for meaning in every:
         if meaning.is_evaluation:
@@ -686,7 +751,7 @@ def _is_minus(node: ast.expr) -> bool:
 
 
 def _compared(test: ast.expr) -> ast.expr:
-    """Return the comparison in the condition of a branch that decides last."""
+    """Return the last part of a branch's condition, as `y == p` in `is_valid and y == p`."""
     return test.values[-1] if isinstance(test, ast.BoolOp) else test
 
 
@@ -719,9 +784,10 @@ def _metric_words(node: ast.expr) -> list[str]:
 
 
 def _tries_values(loop: ast.AST) -> bool:
-    """Return whether a loop makes models with values of its own variable.
+    """Return whether a loop tries values of a param, as `for k in ks: model = Model(k=k)`.
 
-    A call of which nothing uses the result, as `bar.set_postfix(epoch=epoch)`, makes none.
+    The loop passes its variable as an option to a call. A call whose result is not used, such as
+    `bar.set_postfix(epoch=epoch)`, makes no model and does not count.
     """
     if not isinstance(loop, ast.For):
         return False
@@ -744,7 +810,7 @@ def data_in(parts: Iterable[ast.expr]) -> list[str]:
 
 
 def names_in(node: ast.AST, use: type[ast.expr_context] = ast.expr_context) -> set[str]:
-    """Return the names in code, or those that it uses in one way, as `ast.Store`."""
+    """Return the names in code, or only those with one use: `ast.Store` for assigned names."""
     return {
         part.id
         for part in ast.walk(node)

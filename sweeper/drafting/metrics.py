@@ -1,4 +1,4 @@
-"""Find in which direction a score is better: by the metric in its name, or by how it changes."""
+"""Find whether less or more of a score is better, by the metric in its name or by its trend."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from pathlib import Path
 from ..settings.yaml_reader import read_yaml
 
 _TABLE = Path(__file__).with_name("metrics.yml")
-#: A series rises (or falls) from its first to its last value. It has a trend if at least this share
-#: of its changes from one value to the next also rise (or fall). Equal neighbours do not count
-#: (chosen, not measured).
+#: A series that rises (or falls) from its first to its last value has a trend if at least this
+#: share of its steps rise (or fall), too. Steps between equal values do not count (chosen, not
+#: measured).
 _TREND_SHARE = 0.6
 _LEAST_OF_TREND = 3
 OPPOSITE = {"minimize": "maximize", "maximize": "minimize"}
-#: Words that say on which data a score was computed, and the name of these data.
+#: Words in names that say on which data a score was computed: validation, test or training data.
 SPLITS = {
     **dict.fromkeys("val valid validation dev cv cross oof oob holdout heldout".split(), "val"),
     **dict.fromkeys("test eval evaluate evaluation".split(), "test"),
     **dict.fromkeys("train training".split(), "train"),
 }
-#: Rank of each kind of data: a score on the first kind says most about a model. A score whose name
-#: has no such word ranks before scores on the training data.
+#: Rank of scores by their data: validation data come first, because such a score says most about a
+#: model and may be optimised. A score whose name has no word for data ranks before training scores.
 ORDER = {"val": 0, "test": 1, "": 2, "train": 3}
 
 
 def split_of(words: Sequence[str]) -> str:
-    """Return on which data a score was computed, by its name. Empty if the name does not say it."""
+    """Return on which data a score was computed, by the words of its name.
+
+    It is `val`, `test` or `train`. Empty if no word says it.
+    """
     known = (word for word in words if word != "cross" or "entropy" not in words)
     return min(
         (SPLITS[word] for word in known if word in SPLITS), key=ORDER.__getitem__, default=""
@@ -39,13 +42,15 @@ def split_of(words: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A metric in a name.
+    """A metric that names of scores contain.
 
     Attributes:
-        name: Its words, with spaces.
-        is_weak: Whether its word is one that any score may have, as `loss`.
-        is_partial: Whether a model that always predicts the same class may be perfect by it.
-        is_by_trend: Whether some people minimise it, so that the direction counts in which it goes.
+        name: The metric's words, with spaces.
+        direction: Direction in which the metric is better: `minimize` or `maximize`.
+        is_weak: Whether the name of any score may contain the word, as `loss`.
+        is_partial: Whether the metric may be perfect for a model that always predicts one class.
+        is_by_trend: Whether some people minimise the metric and others maximise it. Then the trend
+            of the score's values decides.
     """
 
     name: str
@@ -78,7 +83,10 @@ def words_of(name: str) -> list[str]:
 
 
 def metric_of(words: Sequence[str]) -> Metric | None:
-    """Return the metric among the words of a name. Of several, the longest or the last counts."""
+    """Return the metric among the words of a name. None if there is none.
+
+    Of several metrics, one that is not weak counts, then the longest, then the last one.
+    """
     words = [_singular(part) for word in words for part in _parts(word)]
     found: list[tuple[bool, int, int, Metric]] = []
     for start in range(len(words)):
@@ -91,7 +99,11 @@ def metric_of(words: Sequence[str]) -> Metric | None:
 
 @cache
 def _parts(word: str) -> list[str]:
-    """Split a word around a metric in Chinese, Japanese or Korean, which may need no spaces."""
+    """Split a word into a metric and the rest, in Chinese, Japanese and Korean.
+
+    These languages may write a metric without spaces around it. Other words are returned as they
+    are, in a list of one.
+    """
     for name, *more in _metrics():
         if not more and name >= "\u3000":
             word = word.replace(name, f" {name} ")
@@ -108,7 +120,10 @@ def _singular(word: str) -> str:
 
 
 def trend_of(values: Sequence[float]) -> str | None:
-    """Return the direction in which a series goes. None if it goes in neither direction."""
+    """Return `minimize` for a series that mostly falls, and `maximize` for one that mostly rises.
+
+    None for fewer than three values and for a series without trend.
+    """
     steps = [later - earlier for earlier, later in pairwise(values) if later != earlier]
     if len(values) < _LEAST_OF_TREND or not steps or values[-1] == values[0]:
         return None

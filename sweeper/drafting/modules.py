@@ -1,4 +1,7 @@
-"""Find values in modules next to a notebook, and say how the notebook can sweep them."""
+"""Find values in local modules that a sweep cannot replace, and say how to change the notebook.
+
+A sweep replaces only values that are written in the notebook.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,16 @@ from .spaces import is_searched
 def constants_to_assign(
     flows: Flows, code: str, modules: Mapping[str, Cell]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the constants of local modules that a notebook reads, with the remedy.
+    """Yield the constants of local modules that a notebook reads and that people would search.
 
     Args:
+        flows: What the notebook imports.
         code: The notebook's code.
         modules: Local modules by name.
+
+    Yields:
+        The name by which the notebook reads the constant, and a text with the assignment to write
+        into the notebook.
     """
     for alias, dotted in flows.imported.items():
         above, _, own = dotted.rpartition(".")
@@ -44,7 +52,11 @@ def constants_to_assign(
 
 
 def defaults_to_give(call: LibraryCall, modules: Mapping[str, Cell]) -> Iterator[str]:
-    """Yield the defaults of a local module's function that a call keeps, with the remedy."""
+    """Yield for each default of a local module's function how to pass it explicitly in a call.
+
+    Only options that people would search and that the call does not pass are included. An option
+    that is written in the notebook's call can be swept.
+    """
     above, _, name = call.callee.rpartition(".")
     module = modules.get(above.rpartition(".")[2])
     if module is None or call.is_open:

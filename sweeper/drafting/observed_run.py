@@ -1,4 +1,7 @@
-"""Run a notebook once as it is, and note the numbers that the notebook computes."""
+"""Run a notebook once as it is (the observed run), and record the numbers that it computes.
+
+From these numbers, a first parameters file is drafted.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +46,19 @@ if TYPE_CHECKING:
     from ..sweep import Sweep
     from ..trials import Chore
 
-#: Name of the run's file in the study's folder, as long as the run is not yet a trial of the study.
+#: Name of the run's executed notebook in the study's folder, until the run has become the study's
+#: first trial.
 OBSERVED_NAME = "observed.ipynb"
-#: Name of its folders of checkpoints and artifacts, among those of the study's trials.
+#: Name of the run's folders for checkpoints and artifacts, next to those of the study's trials.
 _OBSERVED = "observed"
-#: Where a run has shown no score, at most `_MOST_OTHERS` numbers are named, of the first
-#: `_MOST_TRIED` ones (chosen).
+#: If a run has shown no score, the error names at most `_MOST_OTHERS` variables that a person may
+#: choose. They are looked for among the likeliest `_MOST_TRIED` variables (both chosen).
 _MOST_OTHERS, _MOST_TRIED = 3, 12
-#: These keys of a study's fingerprint decide the results of a run that gets no params.
+#: Keys of a study's fingerprint (a record of code, files and settings) that decide the results of a
+#: run without params.
 _DECIDES = ("cells", "files", "kernel", "resources.cpus_per_trial")
-#: Settings need a score, but the scores of an observed run are looked for only when it has ended.
-#: So its settings have a constant as score, which no run can lack.
+#: Settings of an observed run. Settings need a score, but the run's scores are known only when it
+#: has ended. So a constant is its score, which every run has.
 _NO_SCORE: Mapping[str, Any] = {
     "objective": {"observed": "minimize"},
     "scores": {"observed": {"expression": "0"}},
@@ -62,7 +67,9 @@ _NO_SCORE: Mapping[str, Any] = {
 
 
 def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
-    """Return the settings of an observed run: those of a draft, with a score that no run lacks.
+    """Return the settings of an observed run.
+
+    They have the search space of a drafted parameters file, and a constant as the score.
 
     Raises:
         NotebookError: the notebook has nothing to sweep.
@@ -72,14 +79,14 @@ def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
 
 
 def made_of(fingerprint: Fingerprint) -> dict[str, Any]:
-    """Return what decides the results of a run that gets no params."""
+    """Return the part of a fingerprint that decides the results of a run without params."""
     return {key: fingerprint.get(key) for key in _DECIDES}
 
 
 def has_same_code(observed: TrialMetadata, fingerprint: Fingerprint) -> bool:
-    """Return whether a run had the code and the kernel of a fingerprint.
+    """Return whether a run had the code, the kernel and the processors that a fingerprint records.
 
-    Modules that the run has made itself do not count.
+    Files that the run itself has made, such as a generated module, are ignored.
     """
     before = observed.observed
     return before == made_of(without_made_files(before, fingerprint))
@@ -87,14 +94,16 @@ def has_same_code(observed: TrialMetadata, fingerprint: Fingerprint) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedRun:
-    """A run that has ended.
+    """A run of a notebook that has ended, with the scores that it has shown.
 
     Attributes:
-        file: Its executed notebook.
+        file: File of the executed notebook.
+        node: The executed notebook.
+        metadata: The sweep's metadata in it.
         code: The notebook's code, with what each statement has changed in the run.
-        scores: What it has shown, the likeliest score first.
+        scores: Numbers that may be scores, the likeliest first.
         variables: The numbers of all variables.
-        others: Where there is no score, variables that may be one if a person names it.
+        others: If there is no score, variables that a person may choose as one.
     """
 
     file: Path
@@ -128,18 +137,18 @@ class ObservedRun:
 
     @property
     def duration_s(self) -> float:
-        """How long the run took."""
+        """How long the run took, in seconds."""
         return self.metadata.duration_s
 
     def expressions(self) -> dict[str, float]:
-        """Return the numbers of the notebook's variables, by expression."""
+        """Return the last values of the notebook's variables, by name or expression."""
         noted = self.metadata.numbers
         found = {name: float.fromhex(number.values[-1]) for name, number in noted.items()}
         shown = [score for score in (*self.variables, *self.scores) if score.key == "expression"]
         return {**found, **{score.text: score.value for score in shown}}
 
     def named(self, name: str) -> SeenScore | None:
-        """Return the score of this name. A variable that is no likely score counts, too."""
+        """Return the score or variable of this name. None if the run has shown no such number."""
         named = (score for score in [*self.scores, *self.variables] if score.name == name)
         return next(named, None)
 
@@ -158,7 +167,7 @@ class ObservedRun:
                 if others
                 else "assign one in the last cell, as in `val_acc = …`"
             )
-            raise NotebookError(f"the run showed no number that is seen to be a score; {remedy}")
+            raise NotebookError(f"no number of the run is recognised as a score; {remedy}")
         return self.scores[0]
 
     def drafted(
@@ -172,7 +181,8 @@ class ObservedRun:
         """Write a parameters file with the scores of the run.
 
         Args:
-            chosen: Score to optimise. None for the first score.
+            trials: Number of trials of the sweep.
+            chosen: Score to optimise. None for the likeliest one.
             direction: `minimize` or `maximize`. None if the score's own direction counts.
         """
         first = self.best if chosen is None else chosen
@@ -184,12 +194,14 @@ class ObservedRun:
 def _changes(
     node: Any, metadata: TrialMetadata, cells: Sequence[Cell]
 ) -> Iterator[tuple[tuple[int, int], Sequence[str]]]:
-    """Yield cells and lines of the statements in a run, each with the variables it has changed.
+    """Yield the cell and line of each statement, and the names of the variables it has changed.
 
-    For a cell magic such as `%%time`, the run has one statement, which is all code of the cell. Of
-    several statements below the magic it is not known which one has changed a variable.
+    A run records a cell with a magic such as `%%time` as one statement. If there are several
+    statements below the magic, it is not known which one has changed a variable, and the cell is
+    left out.
 
     Args:
+        node: The executed notebook.
         cells: Code cells of the research notebook.
     """
     numbers = {cell["execution_count"]: n for n, cell in enumerate(own_cells(node), 1)}
@@ -224,9 +236,10 @@ def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:
 def _reached_first(
     notebook: ResearchNotebook, code: Code, scores: Sequence[SeenScore]
 ) -> list[SeenScore]:
-    """Put the scores last to which nothing leads that could be swept.
+    """Sort scores: first those that depend on a value of the notebook that could be swept.
 
-    Of several models' scores, the one comes first to which most of the notebook's own values lead.
+    If the likeliest scores belong to several models, the first one is the score that depends on
+    most of the values that the notebook states.
     """
     behind = params_behind(notebook, code, [score.as_score() for score in scores])
     found = [
@@ -250,7 +263,10 @@ def _reached_first(
 def _others(
     notebook: ResearchNotebook, code: Code, variables: Sequence[SeenScore]
 ) -> list[SeenScore]:
-    """Return the last fractions to which something leads that could be swept, metrics first."""
+    """Return variables to name if there is no score: those with a metric in their name first.
+
+    Their values are no whole numbers, and depend on a value of the notebook that could be swept.
+    """
     found = [variable for variable in variables if not variable.value.is_integer()]
     found.sort(key=lambda variable: (metric_of(variable.words) is None, -variable.at))
     reached = _reached_first(notebook, code, found[:_MOST_TRIED])
@@ -259,7 +275,11 @@ def _others(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedFolders:
-    """The folders of checkpoints and artifacts of a run that is not yet a trial of its study."""
+    """The folders with the checkpoints and artifacts of an observed run.
+
+    Attributes:
+        paths: Paths of the study of which the run becomes the first trial.
+    """
 
     paths: StudyPaths
 
@@ -274,27 +294,27 @@ class ObservedFolders:
         return self.paths.saved(_OBSERVED)
 
     def remove(self) -> None:
-        """Remove both, because nothing needs the run any more."""
+        """Remove both folders, once nothing needs the observed run any more."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         shutil.rmtree(self.artifacts, ignore_errors=True)
 
     def give_to(self, spec: TrialSpec) -> None:
-        """Make both the folders of a trial."""
+        """Rename both folders, so that they are the checkpoint and artifact folders of a trial."""
         for folder, own in (
             (self.checkpoints, spec.checkpoint_dir),
             (self.artifacts, spec.artifact_dir),
         ):
-            if folder.exists():  # Else a sweep that was killed has done it.
+            if folder.exists():  # If not, a sweep that was killed afterwards has renamed it.
                 shutil.rmtree(own, ignore_errors=True)
                 folder.rename(own)
 
 
 class Observer:
-    """Runs a notebook once, as trials of a study would.
+    """Runs a notebook once, in the same way as a trial of a study.
 
     Args:
-        plan: Of a sweep with `settings_to_observe`.
-        file: Where the executed notebook goes.
+        plan: Plan of a sweep with the settings of `settings_to_observe`.
+        file: File for the executed notebook.
     """
 
     def __init__(self, plan: SweepPlan, file: Path) -> None:
@@ -306,12 +326,12 @@ class Observer:
         self._stopped_by: str | None = None
 
     def known(self) -> bool:
-        """Whether the same code was run already, with the same fixed values."""
+        """Return whether a completed run of the same code, with the same fixed values, is there."""
         earlier = self._earlier()
         return earlier is not None and earlier.state is TrialState.COMPLETED
 
     def _earlier(self) -> TrialMetadata | None:
-        """Return the metadata of the last run, if it had the same code and fixed values."""
+        """Return the metadata of the last observed run. None if its code or fixed values differ."""
         metadata = read_metadata(self._file) or BLANK
         is_same = metadata.fixed == as_json(self._plan.settings.fixed)
         return metadata if is_same and has_same_code(metadata, self._plan.fingerprint) else None
@@ -336,7 +356,7 @@ class Observer:
             self._spec = replace(self._spec, attempt=attempt, continues=self._file)
         else:
             self._file.unlink(missing_ok=True)
-            # A run of other code must not resume from the checkpoints of the last one.
+            # The last run may have had other code. This one must not resume from its checkpoints.
             ObservedFolders(paths=self._plan.paths).remove()
         observed = made_of(self._plan.fingerprint)
         workload = replace(self._plan.workload, observed=observed, tracking=None)
@@ -361,7 +381,11 @@ class Observer:
             )
 
     def _error(self) -> str:
-        """Return the last error of the notebook with its cell, and a score shown before, if any."""
+        """Return the last error of the notebook, with its cell.
+
+        If a score was shown before, and no later cell needs the failing one, the text says that
+        trials can skip the failing cell.
+        """
         run = ObservedRun.read(self._file, self._plan.notebook)
         errors = [
             (number, f"code cell {number}: {output.ename}: {output.evalue}")
@@ -376,12 +400,16 @@ class Observer:
         if not before or _is_needed(self._plan.notebook, failing):
             return error
         return (
-            f"{error}; {before[0].name} was there before this cell, code cell {failing}: tag it "
-            "`skip`, and trials leave it out"
+            f"{error}; {before[0].name} is computed before this cell, code cell {failing}: tag it "
+            "`skip`, and trials do not run it"
         )
 
     def stop(self, reason: str) -> None:
-        """End the run, or let it not begin."""
+        """End the run. If it has not begun, it does not begin.
+
+        Args:
+            reason: Why it ends, for the error message of `run`.
+        """
         self._stopped_by = reason
         if self._source is not None:
             self._source.stop(reason)
@@ -412,7 +440,7 @@ class Observer:
     # --- for the live table ---------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot | None:
-        """Return how far the run is. None before it has begun."""
+        """Return the progress of the run. None before it has begun."""
         running = self._running
         if running is None:
             return None
@@ -426,15 +454,15 @@ class Observer:
         )
 
     def doing(self) -> tuple[Chore, ...]:
-        """Return the chores next to the run. There are none."""
+        """Return the work in the background that the live table shows. An observed run has none."""
         return ()
 
 
 def observe(notebook: ResearchNotebook, sweep_of: Callable[..., Sweep]) -> ObservedRun:
-    """Run a notebook once, and return what it showed.
+    """Run a notebook once, and return the scores that it has shown.
 
     Args:
-        sweep_of: Called with settings and a notebook. Returns a sweep in a private folder.
+        sweep_of: Is called with settings and a notebook. Returns a sweep in a temporary folder.
 
     Raises:
         FailedRunError: the notebook failed.

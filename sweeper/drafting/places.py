@@ -1,4 +1,4 @@
-"""Choose the values of a notebook that a draft proposes to sweep, and say why others are not."""
+"""Choose the values of a notebook that a drafted parameters file sweeps, and say why not others."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
     from .score_guesses import Score
 
-#: Layers of a network, each with the parameter that is its size.
+#: Classes of layers of a network, each with the parameter for the layer's size.
 _SIZED = {
     "Dense": "units",
     "Linear": "out_features",
     **dict.fromkeys(["LSTM", "GRU", "RNN"], "hidden_size"),
 }
 _MOST_SWEPT, _MOST_REFUSED, _MOST_NAMED = 8, 3, 6
-#: First words of names that hold what a notebook has found, as in `best_lr = lr`.
+#: First words of names that hold results of the notebook, as in `best_lr = lr`.
 _RESULTS = [["best"], ["opt"], ["optimal"], ["final"]]
-#: One of this number of trials may change one value alone, to show whether it has an effect.
+#: At most one in this number of trials changes a single value, to show whether it has an effect.
 _PART_ALONE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """What a draft says about the params.
+    """What a drafted parameters file says about the params.
 
     Attributes:
-        start: Values of what is swept for the first trials: the notebook's own ones, then one of
-            them changed at a time.
+        start: Params of the first trials: the notebook's original values, then these with one value
+            changed at a time.
         swept: Lines of the search space.
-        left_out: Lines of what is not swept, each with the reason.
+        left_out: Lines about values that are not swept, each with the reason.
     """
 
     start: Sequence[Mapping[str, Any]]
@@ -68,11 +68,12 @@ def params_of(
     *,
     trials: int,
 ) -> Params:
-    """Choose what is swept of the candidates: those that people search first.
+    """Choose which candidates are swept: at most eight, those that people usually search first.
 
     Args:
-        others: Candidates that do not lead to the score.
-        unfit: Names of candidates that are not swept, each with the reason.
+        candidates: Values of the notebook that could be swept and that change the score, by name.
+        others: Values that could be swept, but do not change the score.
+        unfit: Names of candidates that must not be swept for this score, each with the reason.
         trials: Number of trials of the sweep. At most a third of them change one value alone.
     """
     drafted = {
@@ -87,7 +88,7 @@ def params_of(
     chosen = {*by_rank[:_MOST_SWEPT]}
     left_out = [str(line) for name, line in drafted.items() if name not in chosen]
     left_out += [
-        f"{candidate.drafted(notebook.why_not(name))}; is not seen to lead to this score"
+        f"{candidate.drafted(notebook.why_not(name))}; the code shows no effect on this score"
         for name, candidate in _one_each(notebook, others, candidates).items()
     ]
     own = {name: candidates[name].value for name in candidates if name in chosen}
@@ -106,9 +107,10 @@ def params_of(
 def _later_batch_sizes(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
 ) -> dict[str, str]:
-    """Return the batch sizes except that of training, each with the reason not to sweep it.
+    """Return the batch sizes that are not for the training, each with the reason not to sweep it.
 
-    That of training is the first one whose name is not that of an evaluation.
+    The batch size of the training is the first one whose name has no word for validation or test
+    data.
     """
 
     def place(name: str) -> tuple[int, int]:
@@ -119,37 +121,40 @@ def _later_batch_sizes(
     training = [name for name in sizes if split_of(words_of(name)) in ("", "train")]
     first = min(training, key=place, default=None)
     return {
-        name: "of an evaluation"
+        name: "of an evaluation, not of the training"
         if split_of(words_of(name)) in ("val", "test")
-        else "not the first, so probably of an evaluation"
+        else "not the first batch size, so probably that of an evaluation"
         for name in sizes
         if name != first
     }
 
 
 def unfit_for(score: Score, candidates: Mapping[str, Candidate]) -> dict[str, str]:
-    """Return the candidates that change a score by themselves, each with the reason.
+    """Return the candidates that change a score even where the model stays the same.
 
-    A score of the last batch depends on the size of batches, and a loss may be made of the numbers
-    with which its training computes.
+    A score of the last batch depends on the batch size. A loss may contain a candidate as a factor,
+    for example the weight of one of its terms.
+
+    Returns:
+        Names of the candidates, each with the reason not to sweep it.
     """
     found = {}
     for name, candidate in candidates.items():
         if score.is_of_batches and candidate.is_batch_size:
-            found[name] = f"changes {score.name} by itself, which is that of the last batch"
+            found[name] = f"changes {score.name} for any model, as it is that of the last batch"
         elif score.is_loss and candidate.row is not None and candidate.row.usual == "fraction":
-            found[name] = f"may be a factor of {score.name} itself"
+            found[name] = f"may be a factor of {score.name}, which then changes for any model"
     return found
 
 
 def why_nothing(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate], score: Score | None
 ) -> str:
-    """Say why a notebook has nothing to sweep, or what to do.
+    """Return, for the error message, why a notebook has nothing to sweep and what the user can do.
 
     Args:
-        candidates: What could be swept, but leads to no score.
-        score: The first score. None if none is known.
+        candidates: Values that could be swept, but do not change the score.
+        score: The likeliest score. None if no score is known.
     """
     if error := notebook.syntax_error():
         return error
@@ -159,8 +164,8 @@ def why_nothing(
     )
     if searching is not None:
         return (
-            f"the notebook searches itself, with {searching}: give the model numbers in place of "
-            "the search, and score what it predicts"
+            f"the notebook itself searches params, with {searching}: give the model numbers in "
+            "place of the search, and score what it predicts"
         )
     unknown = [
         f"{as_flow(name)}: {as_flow(candidate.space)}"
@@ -184,10 +189,13 @@ def why_nothing(
 
 
 def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
-    """Say why main arguments, and names that people search, are not swept.
+    """Return why main arguments of library calls, and variables that people search, are not swept.
 
     Args:
         named: Names that are in the draft already.
+
+    Returns:
+        One line for each, most of them with the change to the notebook that would help.
     """
     assignments = notebook.assignments
     flows = notebook.flows
@@ -249,10 +257,12 @@ def _is_part_of_import(value: ast.expr | None, flows: Flows) -> bool:
 def _sizes_of_layers(
     notebook: ResearchNotebook, flows: Flows, known: Set[ast.AST | None]
 ) -> Iterator[str]:
-    """Yield the sizes of hidden layers that are no plain number of their own, with the remedy.
+    """Yield lines about the sizes of hidden layers that cannot be swept as they are written.
+
+    Such sizes are numbers inside of a call, or several sizes in a list. Each line has the remedy.
 
     Args:
-        known: Values that the draft names already.
+        known: Values in the notebook's code that are in the draft already.
     """
     layers = []
     for call in flows.calls:
@@ -284,7 +294,10 @@ def _sizes_of_layers(
 
 
 def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
-    """Yield the code to write if Keras gets an optimizer as a text, which has no learning rate."""
+    """Yield the code to write where Keras gets an optimizer by its name, such as `"adam"`.
+
+    A name has no learning rate that could be swept, but an object such as `Adam(…)` has.
+    """
     value = call.given.get("optimizer") if call.callee == ".compile" else None
     imports = " ".join(flows.imported.values())
     if value is None or not re.search("keras|tensorflow", imports):
@@ -300,11 +313,11 @@ def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafted:
-    """The line of one name in a draft.
+    """The line about one variable or argument in a drafted parameters file.
 
     Attributes:
         text: The line.
-        is_swept: Whether the line may stand without a `#`.
+        is_swept: Whether the line may be part of the search space. Else it is a comment.
     """
 
     text: str
@@ -319,11 +332,13 @@ class Candidate:
     """A value of the notebook that a sweep might replace.
 
     Attributes:
-        value: The notebook's own value.
-        comment: The comment on its line.
-        receiver: The first thing that gets the value.
-        row: Row of the table that fits the value. None if only the value's kind is known.
-        is_left_out: Whether a call leaves the value out, so that it is a library's default.
+        name: Name of the variable or argument.
+        value: The notebook's original value.
+        comment: The comment on the line of the value.
+        receiver: The parameter that gets the value and says most about it.
+        row: Row of the table `spaces.yml` that fits the value. None if no row fits, so that only
+            the type and size of the value are known.
+        is_left_out: Whether a call does not state the value, so that it is a library's default.
     """
 
     name: str
@@ -335,12 +350,12 @@ class Candidate:
 
     @property
     def rank(self) -> int:
-        """How early a search of a few params includes this one. Small ranks come first."""
+        """Rank of the candidate: a search of a few params uses those with the smallest ranks."""
         return len(rows()) if self.row is None else self.row.rank
 
     @property
     def is_searched(self) -> bool:
-        """Whether people search the value, and a range around it is known."""
+        """Whether people usually search such a value, and a range around it is known."""
         return self.row is not None and not self.row.not_swept and bool(self.space)
 
     @property
@@ -350,14 +365,14 @@ class Candidate:
 
     @property
     def space(self) -> Any:
-        """The dimension around the own value. None if nothing is known about values of its kind."""
+        """Range or choices around the original value. None if none are known for such a value."""
         return self.row.space_around(self.value) if self.row else usual_space(self.value)
 
     def drafted(self, why_not: str | None) -> Drafted:
-        """Write the candidate's line.
+        """Write the candidate's line in a drafted parameters file.
 
         Args:
-            why_not: Why the name cannot get a trial's value. None if it can.
+            why_not: Why trials cannot replace the value of the name. None if they can.
         """
         from ..settings.messages import as_yaml
         from ..settings.secrets import masked
@@ -380,10 +395,10 @@ class Candidate:
 
 
 def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
-    """Find the values that might be swept.
+    """Return the values of a notebook that might be swept, by name.
 
-    Those of the parameters cell; else those of names that never change, and arguments of calls for
-    which the table has a row.
+    If the notebook has a parameters cell, they are the values in it. Else they are the values of
+    variables that never change, and of arguments of calls for which `spaces.yml` has a row.
     """
     from ..notebooks.assignments import plain_values
 
@@ -398,7 +413,8 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
             value=value,
             comment=comment,
             receiver=found[0],
-            # A number of classes stays one, also where it is the `n_components` of a model.
+            # The name decides first: `n_classes` is not swept, even where it is passed to a
+            # parameter that people search, such as `n_components` of a model.
             row=by_name if by_name is not None and by_name.not_swept else row_for(found),
             is_left_out=any(isinstance(place.value, LeftOut) for place in places),
         )
@@ -417,7 +433,8 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
     }
 
     def is_of_one_layer(argument: Candidate) -> bool:
-        # The next layer of torch has the same size, which a number in the call does not show.
+        # In torch, the next layer states the same size again. If the size is a number in the call,
+        # it cannot be swept, because only one of the two numbers would change.
         return (
             argument.row is not None
             and argument.row.sizes
@@ -437,7 +454,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
             place.parameter is not None and place.parameter.callee in handed_on
             for place in notebook.assignments.places(name)
         ):
-            continue  # Nobody sees which arguments a function gets that is passed to another one.
+            continue  # The code does not show what calls a function that is passed as an argument.
         argument = candidate(name, notebook.assignments.plain_value(name), "")
         if argument.is_searched and not receivers.is_dead(name) and not is_of_one_layer(argument):
             candidates[name] = argument
@@ -447,7 +464,10 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
 def _one_each(
     notebook: ResearchNotebook, others: Mapping[str, Candidate], taken: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Choose one name for each value and parameter that the names in `taken` do not cover."""
+    """Choose one name for each value that has several, and one for each parameter.
+
+    Values and parameters that the names in `taken` have already are left out.
+    """
     found = {}
     known = {place for name in taken for place in notebook.assignments.places(name)}
     parameters = {candidate.receiver.parameter for candidate in taken.values()}
@@ -461,7 +481,7 @@ def _one_each(
 
 
 def searched(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
-    """Choose the candidates that people search."""
+    """Choose the candidates that people usually search and for which a range is known."""
     return {name: candidate for name, candidate in candidates.items() if candidate.is_searched}
 
 
@@ -471,11 +491,13 @@ def behind(
     lines: set[tuple[int, int]] | None,
     passed_by: Sequence[tuple[int, ast.expr]] = (),
 ) -> dict[str, Candidate]:
-    """Choose the candidates that people search: one for each value.
+    """Choose the candidates that people search and that change a score: one for each value.
 
     Args:
-        lines: Cells and lines in which values count. None if all count.
-        passed_by: Code in which values do not count, each with its cell.
+        lines: Cells and lines on which the score depends. Values in other lines do not count. None
+            if all lines count.
+        passed_by: Code of other models in these lines, each with its cell. Values in it do not
+            count.
     """
     own: list[str] = []
     taken: set[ast.expr | None] = set()
@@ -494,8 +516,8 @@ def behind(
         )
 
     def not_counting(name: str) -> int:
-        # `lines` lacks the lines of attributes. An attribute counts if the code of the lines names
-        # its object.
+        # `lines` lacks the lines that assign attributes, such as `config.lr = 0.1`. Such a value
+        # counts if code in `lines` names its object, here `config`.
         is_used = name.partition(".")[0] in words
         return sum(
             lines is not None
@@ -508,7 +530,7 @@ def behind(
             for place in by_name[name]
         )
 
-    # Names of which all places count come before names of which only some places count.
+    # Of several names for one value, take one of which all assignments change the score, if any.
     for name in sorted(candidates, key=not_counting):
         values = {place.value for place in by_name[name]}
         if not_counting(name) < len(by_name[name]) and not values & taken:
@@ -521,7 +543,10 @@ def behind(
 def without_given_defaults(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Leave out the defaults of parameters to which another candidate gives a value."""
+    """Leave out each default of a parameter for which another candidate is a value that is passed.
+
+    Such a default has no effect where the call passes the other candidate.
+    """
     is_default = {
         name: all(
             place.parameter is not None or place.block == "a default"
@@ -538,7 +563,7 @@ def without_given_defaults(
 
 
 def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
-    """Join lines of the notebook. A line is given by its cell and its number."""
+    """Return the text of some lines of the notebook, each given by its cell and its line number."""
     by_cell = {cell.number: cell.lines for cell in notebook.assignments.cells}
     return b"".join(by_cell[cell][line - 1] for cell, line in sorted(lines)).decode()
 

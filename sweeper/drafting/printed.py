@@ -1,4 +1,7 @@
-"""The numbers that a run has printed, each with the words before it and a pattern that finds it."""
+"""List the numbers that a run has printed, each with its label and a pattern that finds it again.
+
+The label is the text before the number. A sweep reads the score of each trial with the pattern.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,26 @@ from ..settings.sections import ScoreSource
 from .evaluations import COMPUTED, Printing
 from .metrics import metric_of, words_of
 
-#: Group of a pattern for a number. A sweep reads the whole number, even if the group has matched
-#: only its beginning, and it reads NaN and infinity in any spelling where digits would match.
+#: Group for the number in a drafted pattern. It may match only the beginning of a number, because a
+#: sweep then reads the whole number. A sweep also reads NaN and infinity in any spelling there.
 _NUMBER = r"([-+]?\.?\d[\d.eE+-]*)"
 _ANY_NUMBER = compile_pattern(
     r"(?i)(?<![\w.,])([-+]?(?:\.?\d[\d.e+-]*|nan|inf(?:inity)?))(?!(?!(?:st|nd|rd|th)\b)[^\W\d_])"
 )
 _OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
 #: What may be between a label and its number: no letters, or also the type of a scalar, as in
-#: `np.float64(`. Or at least one sign, because a number at once behind the label is part of another
-#: label, such as `RMSE0:` beside `RMSE:`.
+#: `np.float64(`. Or at least one character, where a number directly after the label is part of
+#: another label, such as `RMSE0:` next to `RMSE:`.
 _GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?", r"\W+?")
-#: Matches the text between two numbers if the label of the first number continues in that of the
-#: second: a letter comes after at most a space, or there is only punctuation, with `:`, `=` or `>`
-#: at the end.
+#: Matches the text between two numbers if one label contains the first number and this text, as
+#: ` loss:` in `epoch 3 loss: 0.5`. Then a letter comes after at most a space, or there is only
+#: punctuation, with `:`, `=` or `>` at the end.
 _CONTINUES = re.compile(r"%?\)? ?[A-Za-z]|\W*[:=>]\s*$")
 _WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
-#: Lines that match are skipped: warnings, errors, lines of source files, times, and the progress
-#: bars of Keras. The numbers in these bars are found in what Keras logs.
+#: Lines that match have no scores and are skipped: warnings, errors, lines of source files, times,
+#: and the progress bars of Keras. The numbers in these bars are found in what Keras logs.
 _NO_RESULT = re.compile(r"Warning|ERROR|\.(?:py|c|cc|cpp|cu|h):\d|CPU times|/step\b|per loop\b")
-#: Matches what follows a number of rounds, seconds or the like, as in `for 10 rounds`.
+#: Matches the text after a number that is a count of rounds, seconds or the like: `10 rounds`.
 _COUNTED = re.compile(r"\s*(?:round|epoch|step|iteration|second|minute|sample|row|batche?)s?\b")
 _LETTERS = re.compile(r"[^\W\d_]")
 #: `_GAP` separates the cells of a table. `_WIDE_GAP` separates its heads if they have several
@@ -55,7 +58,11 @@ class Text:
     """What one cell has printed to one stream.
 
     Attributes:
-        is_redrawn: Whether lines of it were overwritten, so that only their last state is left.
+        cell: Number of the code cell.
+        stream: `stdout` or `stderr`.
+        text: The printed text.
+        is_redrawn: Whether lines were overwritten in place, as by a progress bar. The text has only
+            their last state.
     """
 
     cell: int
@@ -66,14 +73,15 @@ class Text:
 
 @dataclass(slots=True, kw_only=True)
 class PrintedNumber:
-    """A number that was printed, once or again and again, behind the same words.
+    """The numbers that were printed after one label, such as the loss of each epoch.
 
     Attributes:
-        label: The words, with `#` for each other number among them.
-        cell: The code cell that printed it last.
-        pattern: The pattern that finds these numbers and no others.
-        is_column: Whether the words are the head of a column.
-        printing: The value in the code that was printed behind the words. None if unknown.
+        label: The text before each number, with `#` for each other number in it.
+        cell: The code cell that has printed the label last.
+        pattern: Regular expression that finds these numbers and no others.
+        values: The numbers, in the order in which they were printed.
+        is_column: Whether the label is the head of a table's column.
+        printing: The value in the code that was printed after the label. None if unknown.
     """
 
     label: str
@@ -87,12 +95,13 @@ class PrintedNumber:
 def printed_numbers(
     texts: Sequence[Text], printings: Sequence[tuple[int, Printing]] = ()
 ) -> list[PrintedNumber]:
-    """List the printed numbers that have words and that a pattern finds again.
+    """List the printed numbers that have a label and that a pattern finds again.
 
     Args:
-        printings: What the code prints, each with its cell. Numbers in texts that the code states
-            are none, and of the other texts only these are in patterns, because a trial computes
-            the rest anew.
+        texts: What the cells have printed.
+        printings: What the code prints, each with the number of its cell. Digits in a text that
+            the code states, such as `top-5`, are not a printed number. Only texts that the code
+            states are used in patterns, because other texts may differ in each trial.
     """
     found: dict[str, PrintedNumber] = {}
     for text in texts:
@@ -109,7 +118,8 @@ def printed_numbers(
                     found[label].cell = text.cell
                     found[label].values.append(value)
     printed = [number for number in found.values() if number.values]
-    # Several labels of one print, as the names of models in a loop, are several numbers.
+    # A print in a loop over models has a label for each model. These are different numbers, so the
+    # patterns keep the labels in full.
     several = Counter(id(number.printing) for number in printed if number.printing)
     alone = []
     for number in printed:
@@ -130,13 +140,17 @@ def _printing_of(
     *,
     is_alone: bool,
 ) -> Printing | None:
-    """Return what the code has printed behind the text before a number.
+    """Find the value in the code that was printed as a number. None if it is not known.
 
-    The longest text counts. Where the code computes all of it, as in `print(name, acc)`, and the
-    label has no metric, it is the only such print of the cell. Lines that a library prints have
-    more words or numbers than such a print.
+    It is the one whose text in the print call matches the text before the number. If several match,
+    those of the same cell come first, then the longest text. If none matches and the label has no
+    metric, it is the value of the cell's only print call that computes its label, such as
+    `print(name, acc)`. The line must not have more words than such a call prints, because it may
+    come from a library.
 
     Args:
+        label: The number's label.
+        before: The text in the line before the number.
         is_alone: Whether the line has no other number.
     """
     known = [
@@ -158,10 +172,10 @@ def _printing_of(
 
 
 def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
-    """Return where the texts that a call states are in what it has printed before a number.
+    """Return where the literal texts of a print call are in what was printed before a number.
 
     Args:
-        before: What is in the line before the number.
+        before: The text in the line before the number.
         printed: `Printing.before`.
 
     Returns:
@@ -176,7 +190,7 @@ def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
         return None
     found, first = [(begin, len(line))], last
     for first in others:
-        begin = before.rfind(first, 0, max(begin - 1, 0))  # what is computed has a letter or more
+        begin = before.rfind(first, 0, max(begin - 1, 0))  # a computed text has at least one letter
         if begin < 0:
             return None
         found.append((begin, begin + len(first)))
@@ -184,14 +198,15 @@ def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
 
 
 def _last_line(words: str) -> str:
-    """Return the last line with words of what a call prints before a number."""
+    """Return the last line that has text in it, of the text that a call prints before a number."""
     return words.rstrip().rpartition("\n")[2]
 
 
 def bare_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
-    """List the numbers that stand alone on a line, with one for each cell, the last one last.
+    """List the numbers that are printed alone on a line, without a label.
 
-    The type of a scalar may be around a number, as in `np.float64(0.5)`.
+    There is one entry for each text with such numbers. Its values are those of this text and of all
+    texts before. The type of a scalar may be around a number, as in `np.float64(0.5)`.
     """
     pattern = rf"^(?:[\w.]+\()?{_NUMBER}(?:\)|,.*)?$"
     numbers = []
@@ -203,7 +218,7 @@ def bare_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
 
 
 def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
-    """List the numbers that a trial would find with a pattern in the same text."""
+    """List the numbers that a trial would find with a pattern in the same texts."""
     points: list[Point] = []
     reader = PrintedScores({"score": ScoreSource(pattern=pattern)}, points.append)
     for text in texts:
@@ -235,9 +250,10 @@ def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
 
 
 def _labelled(text: Text) -> Iterator[list[tuple[str, float, str, bool]]]:
-    """Yield the numbers of each line of a text, with their labels and what is before them.
+    """Yield a list for each line of a text, with the numbers that have a label.
 
-    The last part of each tells whether the line has no other number.
+    Each number has its label, its value, the text in the line before it, and whether the line has
+    no other number. A number that is alone on its line is labelled by the line above.
     """
     above = ""
     for line in _LINE_END.split(without_codes(text.text)):
@@ -266,7 +282,7 @@ def _labelled(text: Text) -> Iterator[list[tuple[str, float, str, bool]]]:
 
 
 def trimmed(words: str) -> str:
-    """Return a label without the signs at its ends."""
+    """Return the last 80 characters of a label, without punctuation at both ends."""
     kept = _without_end(words)[-_LONGEST_LABEL:]
     return kept.lstrip(f" \t:=|>()[]{{}}'\",;-*%.#/\\{COMPUTED}")
 
@@ -276,10 +292,12 @@ def _without_end(words: str) -> str:
 
 
 def _is_found_again(number: PrintedNumber, label: str, texts: Sequence[Text]) -> bool:
-    """Give a number the first pattern that finds it as printed. Return whether there is one.
+    """Set the pattern of a number to the first one that finds exactly its values.
+
+    Return whether there is such a pattern.
 
     Args:
-        label: Words for the pattern, with `#` for other numbers and `COMPUTED` for other texts.
+        label: Text for the pattern, with `#` for other numbers and `COMPUTED` for other texts.
     """
     words, newline, _ = label.partition("\n")
     behind = r"\W*\n\s*" if newline else ""

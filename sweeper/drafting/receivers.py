@@ -1,4 +1,4 @@
-"""Find which parameters of libraries get the values of a notebook, as far as its code shows."""
+"""Find which parameters of libraries get the values of a notebook's variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Receivers:
-    """The receivers of a notebook's values.
+    """Finds the parameters and variables that get a notebook's values.
 
     Args:
         notebook: The research notebook.
@@ -24,10 +24,11 @@ class Receivers:
         self.flows = notebook.flows
 
     def of(self, name: str) -> list[Receiver]:
-        """List what receives the values of a name, the one that says most about them first.
+        """List what gets the values of a variable, the most telling first.
 
-        These are parameters of libraries, then the name, then names of the notebook's own
-        parameters and attributes, then the arithmetic of a training of the notebook itself.
+        First come parameters of libraries, and then the variable's name. Next come parameters and
+        attributes that the notebook defines, and last the arithmetic of a training loop that the
+        notebook has written itself.
         """
         found: list[Receiver] = []
         names: list[Receiver] = [Receiver(parameter=name)]
@@ -48,9 +49,9 @@ class Receivers:
         return [*libraries, *dict.fromkeys(names), *others]
 
     def is_dead(self, name: str) -> bool:
-        """Whether nothing reads the values of a name.
+        """Return whether no code is seen to use the values of a name, so that a sweep is useless.
 
-        So is the `C` of a dictionary of grades, which is looked up by the grades of the data.
+        An example is the `C` in a dict of grades: it is looked up by the grades in the data.
         """
         values = [place.value for place in self._assignments.places(name)]
         return not any(

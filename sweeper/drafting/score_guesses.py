@@ -1,4 +1,4 @@
-"""Guesses of a notebook's scores from its code, and of the lines that they depend on."""
+"""Guess from a notebook's code which scores it has, and on which lines of code they depend."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
 
 NOTHING: Mapping[tuple[int, int], Collection[str]] = {}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
-#: Matches the code of values that are no score: a list, a mapping, a text, and the history of all
-#: epochs that Keras returns.
+#: Matches the code of values that are no single number, and so no score: a list, a mapping, a text,
+#: and the history of all epochs that Keras returns.
 _HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
 #: Matches the names of functions that may change the objects that are passed to them.
 _TRAINS = re.compile("train|fit|learn|optim", re.IGNORECASE)
-#: Functions whose result has the elements of what they get.
+#: Functions whose result has the same elements as their argument.
 _HANDS_ON = frozenset("dict enumerate list product reversed sorted tqdm tuple zip".split())
 
 
-#: Index of a statement, key and value of an element of what a loop iterates.
+#: An element of a list or dict that a loop goes through: index of the statement, key, value.
 _Element = tuple[int, ast.expr | None, ast.expr]
 
 
@@ -35,14 +35,18 @@ class Score:
     """A score that a notebook may have.
 
     Attributes:
-        how: How the notebook gives the score: `reported`, `assigned`, or as a run has shown.
+        name: Name of the score in the parameters file.
+        how: How the notebook gives the score: `reported`, `assigned`, or the words of
+            `SeenScore.how` if a run of the notebook has shown it.
         at: Index in `Code.statements` of the statement that gives the score.
-        source: Key and value of the score's entry under `scores`. Empty if it needs none.
-        better: Direction in which the score is better. Empty if its name decides.
+        source: Key and value of the score's entry under `scores` in the parameters file, as
+            `expression: …`. Empty if it needs none.
+        better: Direction in which the score is better: `minimize` or `maximize`. Empty if the
+            score's name decides.
         is_of_batches: Whether the score is a sum over batches or one of the last batch, so that the
-            batch size changes it by itself.
-        is_loss: Whether it is what the training minimises, as far as is known.
-        is_called: Whether each trial has to call functions of the notebook again to have it.
+            batch size changes it even if the model stays the same.
+        is_loss: Whether the training minimises the score, as far as is known.
+        is_called: Whether each trial has to call functions of the notebook again to compute it.
     """
 
     name: str
@@ -62,7 +66,10 @@ class Score:
 
     @property
     def direction(self) -> str:
-        """Whether less or more is better. If nothing is known, a choice that no sweep accepts."""
+        """`minimize` or `maximize`. If neither is known, a text that makes a person choose one.
+
+        A sweep refuses that text.
+        """
         if self.better:
             return self.better
         metric = _metric(self.name)
@@ -70,7 +77,7 @@ class Score:
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """The likeliest first."""
+        """Sort key: the likeliest score has the smallest one."""
         words, metric = words_of(self.name), _metric(self.name)
         split = ORDER[split_of(words)]
         is_loss = self.direction == "minimize"
@@ -79,13 +86,14 @@ class Score:
 
 
 class Code:
-    """The code of a notebook: its statements outside of functions, loops and branches.
+    """The code of a notebook, as the statements of its top level, and which ones a score needs.
 
     Args:
-        cells: the sources of the code cells.
-        changes: names whose objects a statement has changed in a run, by its cell and line. Of
-            other statements it is guessed from their calls.
-        modules: local modules that the code imports.
+        cells: The sources of the code cells.
+        changes: For each statement, given by its cell and line, the names whose objects it has
+            changed when the notebook was run. For a statement that is not in the mapping, they are
+            guessed from its calls.
+        modules: Local modules that the code imports.
     """
 
     def __init__(
@@ -122,7 +130,8 @@ class Code:
         for index, it in self.nodes:
             if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store):
                 self._assigned_at.setdefault(it.id, index)
-        #: Names of imported objects. `_imported_at` has those that code assigns later, too.
+        #: Names of imported objects, without names that the code also assigns. `_imported_at` adds
+        #: these for the statements before the assignment.
         self.imported = imported - self._assigned_at.keys()
         self._imported_for_a_time = imported & self._assigned_at.keys()
         #: Texts in the code, each with the index of its statement.
@@ -139,7 +148,11 @@ class Code:
                 self._definitions[name].append((index, it))
 
     def lines(self, score: Score) -> set[tuple[int, int]]:
-        """Return the cells and lines on which a score depends, by their names."""
+        """Return the cells and lines of the code on which a score depends.
+
+        The statements are followed backwards from the one that gives the score. A statement counts
+        if it assigns, or changes, a name that a later one needs.
+        """
         last = self.run_by(score.at)
         passed_by = self.passed_by(score)
         needed, found = set[str](), list[tuple[int, ast.stmt | ast.expr]]()
@@ -154,7 +167,7 @@ class Code:
                 kept = own_nodes([node], others)
                 read &= {part.id for part in kept if isinstance(part, ast.Name)}
             if index == last or needed & (stored | self._changed(index)):
-                if _defined(node):  # what its code reads is read when it is called
+                if _defined(node):  # the body of a function reads its names only when it is called
                     read = _read_by_definition(node)
                 needed = (needed - (stored - read)) | self._with_definitions(read, index)
                 found.append((cell, node))
@@ -167,9 +180,13 @@ class Code:
         }
 
     def passed_by(self, score: Score) -> list[tuple[int, ast.expr]]:
-        """Return the models of a loop that are not the one of a score, each with its statement.
+        """Return the parts of a loop over models that belong to other models than the score's.
 
-        The name of the score says which model is its own, as `results_svm`; else it is the last.
+        Values in the code of these models do not change the score. The score's own model is the one
+        that its name contains, as in `results_svm`. Else it is the loop's last one.
+
+        Returns:
+            Index of a statement, and the code of another model in it. Empty without such a loop.
         """
         last = self.run_by(score.at)
         if not isinstance(self.statements[last][1], ast.For):
@@ -183,7 +200,7 @@ class Code:
         lists = [appended]
         for index in range(last, -1, -1):
             match self.statements[index][1]:
-                # An earlier loop may have put the models into what the last loop iterates.
+                # An earlier loop may have filled the list or dict that the last loop goes through.
                 case ast.For(iter=value) as loop if index == last or names & _filled(loop):
                     names |= {part.id for part in _iterated(value) if isinstance(part, ast.Name)}
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in names:
@@ -219,12 +236,18 @@ class Code:
         ]
 
     def changed_in_run(self, index: int) -> Collection[str] | None:
-        """Return the names whose objects a statement has changed in a run. None without one."""
+        """Return the names whose objects a statement changed when the notebook was run.
+
+        None if no run has recorded it.
+        """
         cell, node = self.statements[index]
         return self._changes.get((cell, node.lineno))
 
     def _changed(self, index: int) -> set[str]:
-        """Return the names whose objects a statement has changed, or may change without a run."""
+        """Return the names whose objects a statement changes.
+
+        If no run has recorded them, they are guessed from the statement's calls.
+        """
         seen, (_, node) = self.changed_in_run(index), self.statements[index]
         if seen is not None:
             return {*seen}
@@ -233,16 +256,16 @@ class Code:
         return _changed(node, imported) - fixed
 
     def _imported_at(self, index: int) -> set[str]:
-        """Return the names that are imported objects where a statement runs."""
+        """Return the names that are imported objects when a statement runs."""
         kept = {it for it in self._imported_for_a_time if self._assigned_at[it] >= index}
         return self.imported | kept
 
     def _with_definitions(self, names: set[str], index: int) -> set[str]:
-        """Add the names that the functions and classes among the names read when they are used.
+        """Return names, and those that functions and classes among them read when they are used.
 
         Args:
-            index: Statement that uses the names. Of several definitions, the last one before it
-                counts.
+            index: Index of the statement that uses the names. Of several definitions of a name, the
+                last one before this statement counts.
         """
         found, imported = set[str](), self._imported_at(index)
         waiting = [*names - imported]
@@ -258,24 +281,29 @@ class Code:
         return found
 
     def evaluations(self) -> Evaluations:
-        """Return what the numbers of the code are."""
+        """Return an object that says which numbers of the code evaluate a model."""
         return Evaluations(self.statements)
 
     def run_by(self, statement: int) -> int:
-        """Return the last statement that runs another one. A function is run by a call."""
+        """Return the index of the last statement that runs another one.
+
+        The body of a function or a class is run by the last statement that uses its name. Any other
+        statement is run by itself.
+        """
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
         return self.run_by(users[-1]) if users else statement
 
 
 def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
-    """Return a statement without those branches that a run has not taken.
+    """Return an `if` statement without the branches that were not executed in a run.
 
-    A branch was not taken if the run has changed none of the variables that it assigns. Names that
-    begin with an underscore are not noted in a run, so they say nothing.
+    A branch was not executed if the run has changed none of the variables that the branch assigns.
+    A run does not record names that begin with an underscore, so these are ignored.
 
     Args:
-        changed: Names of what the statement has changed in the run. None if this is not known.
+        changed: Names of the variables that the statement changed in the run. None if they are not
+            known: then the statement is returned as it is.
     """
     if not isinstance(node, ast.If) or changed is None:
         return node
@@ -291,7 +319,10 @@ def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
 
 
 def _iterated(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of an expression whose elements are those of the whole."""
+    """Return the parts of an expression whose elements a loop over it goes through.
+
+    For example `models` and `names` for `zip(names, models.values())`.
+    """
     match node:
         case ast.Call(func=ast.Attribute(attr="items" | "values" | "keys", value=value)):
             return _iterated(value)
@@ -301,7 +332,7 @@ def _iterated(node: ast.expr) -> list[ast.expr]:
 
 
 def _elements(node: ast.expr) -> list[list[tuple[ast.expr | None, ast.expr]]]:
-    """Return the elements of the lists and dicts of which a loop may be, each with its key.
+    """Return the elements of each list or dict that a loop goes through, each with its key.
 
     An element of a list is its own key.
     """
@@ -316,7 +347,10 @@ def _elements(node: ast.expr) -> list[list[tuple[ast.expr | None, ast.expr]]]:
 
 
 def _words_of_key(key: ast.expr) -> list[str]:
-    """Return the words by which a loop may name an element, as `("SVM", SVC())` or `SVC()`."""
+    """Return the words that name an element: `svm` for `("SVM", SVC())`, and `svc` for `SVC()`.
+
+    Empty if the element has no name.
+    """
     match key:
         case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]):
             return _words_of_key(first)
@@ -326,7 +360,7 @@ def _words_of_key(key: ast.expr) -> list[str]:
 
 
 def _filled(loop: ast.For) -> set[str]:
-    """Return the names of what a loop fills, as `models` of `models[name] = model`."""
+    """Return the names of the dicts that a loop fills: `models` for `models[name] = model`."""
     return {
         part.value.id
         for part in ast.walk(loop)
@@ -337,7 +371,13 @@ def _filled(loop: ast.For) -> set[str]:
 
 
 def _item(node: ast.stmt, source: str) -> ast.expr | None:
-    """Return the item of a dict that is a score, if a statement makes the dict of all items."""
+    """Return the code of the item that is the score, if a statement makes a dict with this item.
+
+    None for other statements. The score does not depend on the dict's other items.
+
+    Args:
+        source: `Score.source`. It ends with the item's key, as in `expression: scores['val']`.
+    """
     match node:
         case ast.Assign(value=ast.Dict(keys=keys, values=values)):
             for key, value in zip(keys, values, strict=True):
@@ -347,7 +387,11 @@ def _item(node: ast.stmt, source: str) -> ast.expr | None:
 
 
 def _read_of(node: ast.stmt | ast.expr, others: Sequence[ast.AST]) -> Sequence[ast.stmt | ast.expr]:
-    """Return the parts of a statement that other code reads: of a dict the items that it names."""
+    """Return the parts of a statement that other code reads.
+
+    If a statement makes a dict and other code reads only some of its items by their keys, they are
+    the values of these items. Else the whole statement is.
+    """
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=values)):
             parts = [part for other in others for part in ast.walk(other)]
@@ -378,11 +422,14 @@ def _lines(cell: int, node: ast.stmt | ast.expr) -> set[tuple[int, int]]:
 
 
 def scores_of(code: Code, parameters: set[str]) -> list[Score]:
-    """The scores that a notebook may have, the likeliest first.
+    """Return the scores that a notebook may have, the likeliest first.
 
-    These are the names that it reports; or else those of metrics that it assigns outside of
-    functions and never uses as a collection or a function. What libraries log, and what it prints
-    or shows, is known after a run.
+    They are the names that the notebook reports. If it reports nothing, they are the variables with
+    a metric in their name that it assigns outside of functions and never uses as a collection or a
+    function. Scores that are logged, printed or displayed are known only after a run.
+
+    Args:
+        parameters: Names that are no scores, because they could be swept.
     """
     others = {*_no_numbers(code), *parameters}
     found = [*_reported(code)] or [*_assigned(code, others)]
@@ -393,7 +440,10 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
 
 
 def _metric(name: str) -> Metric | None:
-    """Return the metric with which a name ends. Words as in `val_loss_mean` do not count."""
+    """Return the metric with which a name ends, as `loss` in `train_loss`. None if there is none.
+
+    Words for the data or a mean, such as `val` and `mean` in `val_loss_mean`, are ignored.
+    """
     words = [word for word in words_of(name) if word not in SPLITS and word not in _QUALIFIERS]
     found = metric_of(words)
     is_last = found is not None and metric_of(words[-len(found.name.split()) :]) is found
@@ -417,7 +467,7 @@ def _reported(code: Code) -> Iterator[Score]:
         if re.search(r"\b(report|score)$", function):
             is_ours = function.startswith("sweeper.")
             names = [name for name in options if name and (is_ours or _is_score(name))]
-            # As in `report(step, **metrics)`.
+            # For `report(step, **metrics)`, take the keys of all dicts in the code.
             names += filter(_is_score, keys if None in options else ())
         elif re.search(r"\b(glue|record)$", function):
             names = [*filter(_is_score, map(_text, arguments[:1]))]
@@ -442,14 +492,17 @@ def _no_numbers(code: Code) -> Iterator[str]:
 
 
 def _defined(node: ast.AST) -> set[str]:
-    """Return the name of the function or class that a statement defines."""
+    """Return the name of the function or class that a statement defines. Empty for others."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     return set()
 
 
 def _read_by_definition(node: ast.AST) -> set[str]:
-    """Return the names that the definition of a function or class reads, without any call."""
+    """Return the names that the definition of a function or class reads, before any call.
+
+    They are in decorators, in defaults, and in the body of a class.
+    """
     found = set[str]()
     waiting: list[ast.AST] = [node]
     while waiting:
@@ -465,9 +518,10 @@ def _read_by_definition(node: ast.AST) -> set[str]:
 
 
 def _names(node: ast.AST) -> tuple[set[str], set[str]]:
-    """The names that a statement reads before it gives them a value, and those that it gives one.
+    """Return the names that a statement reads before it assigns them, and those that it assigns.
 
-    What a function or a comprehension assigns is its own."""
+    Local variables of functions and comprehensions do not count.
+    """
     parts = [*ast.walk(node)]
     inner = [part.target for part in parts if isinstance(part, ast.comprehension)]
     own_names = set[str]().union(*map(names_in, inner))
@@ -494,7 +548,7 @@ def _names(node: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def _only_iterated(node: ast.AST) -> set[str]:
-    """Return the names that code uses for nothing but what its loops go through."""
+    """Return the names that code uses only as what its loops go through, such as `loader`."""
     parts = [*ast.walk(node)]
     loops = [part.iter for part in parts if isinstance(part, ast.For | ast.comprehension)]
     inside = {part for loop in loops for part in ast.walk(loop)}
@@ -503,8 +557,11 @@ def _only_iterated(node: ast.AST) -> set[str]:
 
 
 def _changed(node: ast.AST, imported: set[str]) -> set[str]:
-    """The names whose objects a statement may change: those whose methods it calls, those that it
-    hands to a function that trains, and all that a loop of gradient steps reads."""
+    """Return the names whose objects a statement may change.
+
+    They are those whose methods it calls, those that it passes to a function that trains, and all
+    that a loop with gradient steps reads, except what it only iterates over.
+    """
     text = "" if _defined(node) else ast.unparse(node)
     takes_steps = re.search(r"\.(backward|step|apply_gradients)\(", text)
     found = _names(node)[0] - _only_iterated(node) if takes_steps else set()

@@ -1,8 +1,9 @@
-"""The scores that a run of a notebook has shown, ranked by what is known of each.
+"""Find the numbers in an executed notebook that may be its score, and rank them.
 
-Variables, printed numbers, what libraries have logged and what the last cell shows are all listed.
-Rank, direction and doubts follow from facts: whether a score comes after the training, of which
-data it is, whether libraries know the metric, how its values have changed.
+The numbers are values of variables, printed numbers, what libraries have logged, and what cells
+display as their result. Each gets a rank, a direction (whether less or more is better) and doubts.
+These follow from facts: whether the number comes after the training, on which data it was computed,
+whether its name contains a known metric, and how its values have changed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NO_SCORE = {
     "count size batch len length shape total lr rate eta seed version device memory params "
     "parameters minutes threshold std stderr sem df coef ci".split()
 }
-#: Neither does the spread of scores.
+#: A number whose name has one of these words says how much scores vary, so it is no score either.
 _SPREAD = {"std", "stderr", "sem", "sd"}
 #: Calls that train, in scikit-learn, Keras, torch's optimizers, boosters and other libraries.
 _TRAINS = {
@@ -43,7 +44,7 @@ _TRAINS = {
     "minimize apply_gradients apply_updates fit_one_cycle fine_tune learn cross_val_score "
     "cross_validate cross_val_predict fmin".split()
 }
-#: Calls that print words.
+#: Functions and methods that print text.
 _PRINTS = {*"print display write info debug log warning set_description set_postfix".split()}
 #: Calls that train copies of a model, and leave the model itself as it is.
 _CHANGES_NOTHING = {"cross_val_score", "cross_val_predict"}
@@ -55,7 +56,7 @@ _NAME_WORDS = 5
 _LEAST_OF_SERIES = 2
 #: From this number of equal values on, a score counts as constant (chosen, not measured).
 _LEAST_OF_CONSTANT = 3
-#: Matches an expression that falls where the score in it rises, such as `1 - accuracy`.
+#: Matches an expression that gets smaller where the score in it gets larger, as `1 - accuracy`.
 _COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
 
 
@@ -76,46 +77,49 @@ class Doubt(StrEnum):
     EARLY = "computed before the training"
     #: Adds up the values of a loop, so it depends on the loop's length.
     SUM = "a sum over a loop"
-    #: The last batch or epoch of a training loop, so it is noisy.
+    #: The value of the last batch or epoch of a training loop, so it is noisy.
     LAST = "the last value in a loop that trains"
     #: The value of one item, such as the last fold, and not of all.
     ITEM = "the value of the last item in a loop"
-    #: None of the values that would be swept is seen to change it.
+    #: The code does not show that any of the values to sweep changes it.
     UNREACHED = "no param is seen to lead to it"
-    #: The code is not seen to compute it from the model's predictions.
+    #: The code does not show that it is computed from the model's predictions.
     UNPROVEN = "not seen to be an evaluation of the model"
     #: Already at its best possible value.
     SATURATED = "the best value that it can have, so no trial can improve it"
-    #: Name the direction: `--score NAME:min` or `--score NAME:max`.
+    #: The direction has to be stated: `--score NAME:min` or `--score NAME:max`.
     UNKNOWN = "whether less or more is better is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenScore:
-    """A number that a run has shown.
+    """A number that a run of the notebook has computed and that may be its score.
 
     Attributes:
-        name: The name that a sweep gives it.
-        how: Where it comes from, in words.
-        cell: The code cell that gave it last.
-        at: Position of its statement in `Code`.
+        name: The name of the score in the parameters file.
+        how: Where the number comes from, for people: `printed`, `variable acc`, …
+        cell: The code cell that gave the number last.
+        at: Index in `Code.statements` of the statement that computes or prints the number.
         values: All values in order; the last one is the score.
-        key: Key of the score's entry under `scores`. Empty if its name needs no entry.
-        text: The value of that key.
+        key: Key of the score's entry under `scores` in the parameters file: `expression` or
+            `pattern`. Empty if the score needs no entry, because trials find it by its name.
+        text: The value of that key: the expression or the pattern.
+        words: Words of the number's name or label and of its code, in which metrics are looked for.
         direction: Direction in which the score is better. None if it is not known.
-        doubts: What a person should know.
-        rank: Smaller ones come first.
-        group: What it has in common with those that would do as well.
-        is_count: Whether it is a count, a time or the like, and no score.
-        is_loss: Whether it is what the training minimises, as far as is known.
-        params: Names of what could be swept and leads to it.
-        meaning: What the code shows of how it comes about.
-        loops: Number of loops around the call that prints it.
-        source: Name of the variable that a printed number shows.
-        is_variable: Whether it is the value of a variable, and not of a part of one.
-        is_logged: Whether a library has logged it.
-        is_mean: Whether it is the mean of the other values, which are in an array or of folds.
-        is_called: Whether each trial has to call functions of the notebook again to have it.
+        doubts: What a person should know before a sweep optimises the score.
+        rank: Sort key. The number with the smallest one is the likeliest score.
+        group: Numbers with the same group are equally good choices as the score.
+        is_count: Whether the number is a count, a time or the like, and no score.
+        is_loss: Whether the training minimises the number, as far as is known.
+        params: Names of the notebook's values that could be swept and that change the number.
+        meaning: What the code shows about how the number is computed.
+        loops: Number of loops around the call that prints the number.
+        source: Name of the variable whose value is printed. Empty for other numbers.
+        is_variable: Whether the number is the value of a variable, and not of a part of one.
+        is_logged: Whether a library has logged the number.
+        is_mean: Whether the number is the mean of the values before it in `values`, which are items
+            of an array or scores of folds.
+        is_called: Whether each trial has to call functions of the notebook again to compute it.
     """
 
     name: str
@@ -143,7 +147,7 @@ class SeenScore:
 
     @property
     def value(self) -> float:
-        """The score."""
+        """The score: the last of the number's values."""
         return self.values[-1]
 
     @property
@@ -173,16 +177,16 @@ class SeenScore:
 def seen_scores(
     node: Any, code: Code, *, literals: Iterable[str]
 ) -> tuple[list[SeenScore], list[SeenScore]]:
-    """List the numbers that an executed notebook shows.
+    """List the numbers in an executed notebook that may be its score.
 
     Args:
-        node: A notebook whose kernel was watched.
+        node: An executed notebook with the numbers that the kernel recorded of its variables.
         code: Code of the research notebook.
         literals: Names that the notebook assigns nothing but plain values, which are no results.
 
     Returns:
-        The numbers that may be scores, the likeliest first. Then all variables, which are scores if
-        a person names them, whatever they mean.
+        Two lists: the numbers that may be scores, the likeliest first; and the numbers of all
+        variables, because a person may choose any variable as the score.
     """
     run = _Run(node, code, {*literals})
     doubts = [Doubt.UNPROVEN, Doubt.UNKNOWN]
@@ -190,7 +194,7 @@ def seen_scores(
 
 
 def texts_of(node: Any) -> list[Text]:
-    """Return what the cells of an executed notebook have printed."""
+    """Return what the cells of an executed notebook have printed, one `Text` for each output."""
     return [
         Text(
             cell=number,
@@ -205,16 +209,20 @@ def texts_of(node: Any) -> list[Text]:
 
 
 def own_cells(node: Any) -> list[Any]:
-    """Return the code cells of the research notebook."""
+    """Return the code cells of an executed notebook, without the cell of params put in by a sweep.
+
+    They are the code cells of the research notebook, in the same order.
+    """
     return [cell for cell in code_cells(node) if INJECTED_TAG not in cell_tags(cell)]
 
 
 def is_clear(scores: Sequence[SeenScore]) -> bool:
-    """Return whether a person would choose the first score.
+    """Return whether the first of ranked scores can be used without asking a person.
 
-    Another score of the same kind makes it unclear if the same params lead to it. If other params
-    do, it is of another model. Two names of one number are one score. Where no param leads to the
-    first score, there is nothing to choose: the proposal says why it is refused.
+    It cannot if it has a serious doubt, or if another score has the same group and depends on the
+    same params. A score that depends on other params belongs to another model. Two names of one
+    number are one score. If no param changes the first score, the answer is True: a choice would
+    not help, and the proposal is refused with that reason.
     """
     if not scores:
         return False
@@ -246,12 +254,13 @@ class _Run:
     def __init__(self, node: Any, code: Code, literals: set[str]) -> None:
         cells = own_cells(node)
         self._code = code
-        #: The names to which each statement gives a value, or whose objects it changes.
+        #: For each statement, the names that it assigns or whose objects it changes.
         self._given = [
             _stored(node) | {*(code.changed_in_run(index) or ())}
             for index, (_, node) in enumerate(code.statements)
         ]
-        #: A list that a statement fills is no literal any more.
+        #: Names that hold only plain values. A list that a later statement fills is left out,
+        #: because it holds results.
         self._literals = literals.difference(
             *(
                 given - names_in(node, ast.Store)
@@ -268,7 +277,7 @@ class _Run:
         self._texts = texts_of(node)
         self._trains = _training_statements(code)
         self._sums = _sums(code)
-        #: What a training minimises: that on which it calls `backward`.
+        #: Names of the losses that a training minimises: `loss` where it calls `loss.backward()`.
         self._minimized = {
             function.removesuffix(".backward")
             for _, function, *_ in code.calls
@@ -280,8 +289,8 @@ class _Run:
         variables, printed = self.variables(), self._printed()
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
         found += self._bare({variable.value for variable in variables})
-        # A logged number costs nothing. Where a cell shows it, trials would compute it again. The
-        # same number of other data is another score.
+        # If a library logs a number and a cell displays it, keep the logged one: a trial would have
+        # to compute the displayed one again. Equal numbers on different data are different scores.
         logged = {(score.value, split_of(score.words)) for score in found if score.is_logged}
         found = [
             score
@@ -303,7 +312,7 @@ class _Run:
                 by_name[score.name] = score
         scores = [score for score in by_name.values() if not score.is_count]
         directed = [score for score in scores if score.direction]
-        # A person has to say which of the other evaluations is a score.
+        # If no score has a known direction, list all evaluations: a person has to choose one.
         return directed or [
             score
             for score in scores
@@ -312,13 +321,16 @@ class _Run:
         ]
 
     def _with_meaning(self, score: SeenScore) -> SeenScore | None:
-        """Give a number its meaning. Return None for inputs and states of the training."""
+        """Add to a number what its code shows it to be: an evaluation, or unknown.
+
+        Return None if it is an input or a state of the training, which is no score.
+        """
         if score.how == "reported" or score.is_logged:
             return score
         if score.key == "pattern":
             return None if score.meaning.is_none else score
         text = score.text or score.name
-        root = re.match(r"\w*", text)[0]  # type: ignore[index]  # matches nothing, too
+        root = re.match(r"\w*", text)[0]  # type: ignore[index]  # it matches any text
         node = self._code.statements[score.at][1]
         if _is_of_itself(node, root, self._literals) or self._evaluations.is_grid(root):
             return None
@@ -344,9 +356,11 @@ class _Run:
                 yield replace(found, is_logged=True, words=self._logged_words(name))
 
     def _logged_words(self, name: str) -> list[str]:
-        """Return the words of a logged series, and of its data where the name has their position.
+        """Return the words of a logged series' name, with the data set's name for its number.
 
-        Boosters name data sets so, as in `validation_0-logloss`, and stop early by the last one.
+        Boosters number their data sets, as in `validation_0-logloss`. The code's `eval_set` says
+        which data that is. If it does not, the last data set counts as validation data, because
+        boosters stop early by it.
         """
         words, numbered = words_of(name), re.match(r"valid(?:ation)?_(\d+)\b", name)
         if numbered is None:
@@ -383,7 +397,7 @@ class _Run:
             values = [float.fromhex(digits) for digits in noted.values]
             if cell is None:
                 continue
-            root = re.match(r"\w*", expression)[0]  # type: ignore[index]  # matches nothing, too
+            root = re.match(r"\w*", expression)[0]  # type: ignore[index]  # it matches any text
             if not root:
                 found += self._shown(cell, expression, values)
             elif root not in self._literals:
@@ -418,7 +432,14 @@ class _Run:
         )
 
     def _shown(self, cell: int, suffix: str, values: list[float]) -> Iterator[SeenScore]:
-        """Yield what a cell shows, if a second evaluation trains nothing and gives the same."""
+        """Yield the number that a cell displays as its result, as an expression for trials.
+
+        Each trial evaluates the expression at its end. So yield nothing if a second evaluation
+        would train a model or give another value.
+
+        Args:
+            suffix: What follows the displayed object to get the number, as `.mean()`.
+        """
         at = self._ends.get(cell)
         if at is None:
             return
@@ -451,13 +472,16 @@ class _Run:
     def _is_of_folds(self, at: int, values: str) -> bool:
         """Return whether a list has one value for each fold of cross validation.
 
-        The list of a loop over models has one for each model, too. Its mean says nothing.
+        If so, the mean is the score. A list with one value for each of several models does not
+        count, because its mean describes no model.
 
         Args:
-            at: The statement that makes the list.
-            values: The list. It may be an entry of a dict.
+            at: Index of the statement that makes the list.
+            values: Expression for the list. It may be an entry of a dict.
         """
-        if {"sum", "len"} & set[str]().union(*self._given):  # The mean cannot be computed.
+        # The mean would be the expression `sum(…) / len(…)`, which fails if the notebook gives one
+        # of these names to a variable.
+        if {"sum", "len"} & set[str]().union(*self._given):
             return False
         node, name = self._code.statements[at][1], re.split(r"\W", values)[0]
         loops = [part for part in ast.walk(node) if isinstance(part, ast.For | ast.While)]
@@ -469,10 +493,14 @@ class _Run:
         return any(map(_is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
 
     def _bare(self, known: set[float]) -> Iterator[SeenScore]:
-        """Yield the last number that a cell prints alone on a line, if no variable has its value.
+        """Yield the last number that a cell prints without a label, if no variable has its value.
 
-        The code that prints it gives it its words. If each print of the cell shows one number, the
-        numbers before it are known, too, by the expressions that are printed.
+        The words of such a number are those of the printed expression. If each print call of the
+        cell has printed exactly one number, earlier numbers can be matched with their expressions,
+        and are yielded, too.
+
+        Args:
+            known: Values of all variables.
         """
         numbers = bare_numbers(self._texts)
         alone = [
@@ -507,7 +535,10 @@ class _Run:
         return self._code.statements[self._code.run_by(printing.statement)][0]
 
     def _lasts(self, printing: Printing) -> bool:
-        """Return whether the names in a printed expression keep their values to the end."""
+        """Return whether no later statement changes the names in a printed expression.
+
+        Then evaluating the expression at the end of the notebook gives the printed number.
+        """
         later = self._given[printing.statement + 1 :]
         return names_in(printing.value).isdisjoint(set[str]().union(*later))
 
@@ -532,7 +563,7 @@ class _Run:
         )
 
     def _words_of(self, printing: Printing) -> list[str]:
-        """Return the words of the code whose value is printed."""
+        """Return the words of the expression that is printed, and of the functions it calls."""
         return [*_call_words(printing.value, self._code), *words_of(ast.unparse(printing.value))]
 
     def _printed(self) -> list[SeenScore]:
@@ -564,10 +595,11 @@ class _Run:
         return found
 
     def _statement_of(self, number: PrintedNumber, shown: Printing | None) -> int:
-        """Return the statement that prints a number.
+        """Return the index of the statement that prints a number, or a guess of it.
 
-        In the number's cell it is the last one that prints the words, or calls a function that
-        does; else that trains; else that has the words; else that prints; else the cell's end.
+        It is the last statement of the number's cell that prints the number's label or calls a
+        function that prints it. If there is none, it is the last one that trains; else that
+        contains the label; else that prints anything; else the last one of the cell.
         """
         words, newline, _ = number.label.partition("\n")
         words = words.rpartition("#")[2].strip()
@@ -581,11 +613,12 @@ class _Run:
         prints_them = [at for index, at in having.items() if index in printing]
         training = [index for index in sorted(self._trains) if statements[index][0] == number.cell]
         ways = [prints_them, training, [*having.values()], printing]
-        if number.is_column:  # another statement may print the head
+        if number.is_column:  # the label is a table's head, which another statement may print
             ways = [training, printing]
         for known in ways:
             if near := [index for index in known if statements[index][0] == number.cell]:
-                # Several values in a cell that trains come from the training, as of a callback.
+                # Several values in a cell that trains were printed during the training, for example
+                # by a callback, even if another statement seems to print them.
                 is_inside = shown is not None and shown.scope is not None
                 is_series = len(number.values) > 1 or is_inside
                 return max([near[-1], *training]) if is_series else near[-1]
@@ -594,7 +627,11 @@ class _Run:
     def _merged(
         self, variables: Sequence[SeenScore], printed: Sequence[SeenScore]
     ) -> Iterator[SeenScore]:
-        """Yield variables with the words of their printed values, and then all other numbers."""
+        """Join printed numbers with the variables whose values they show.
+
+        Yield each variable, with the words printed before its value. Then yield the printed numbers
+        that show no variable.
+        """
         taken = set[int]()
         for variable in variables:
             same = [
@@ -610,14 +647,14 @@ class _Run:
             taken |= {id(number) for number in same}
             words = [*variable.words, *(word for number in same for word in number.words)]
             if metric_of(words) is None and variable.value.is_integer():
-                yield from same  # the printed words say more than the name
+                yield from same  # the label says more about a whole number than the variable's name
                 continue
             values = max([variable.values, *(number.values for number in same)], key=len)
             yield replace(variable, words=words, values=[*values[:-1], variable.value])
         yield from (number for number in printed if id(number) not in taken)
 
     def _is_of_the_end(self, score: SeenScore) -> bool:
-        """Return whether a score is the mean of the last values that a training has recorded."""
+        """Return whether a score uses the last values of a list only, as `mean(losses[-10:])`."""
         node = self._code.statements[score.at][1]
         return score.key == "" and any(
             isinstance(part, ast.Slice) and isinstance(part.lower, ast.UnaryOp) and not part.upper
@@ -627,7 +664,7 @@ class _Run:
         )
 
     def _is_trained(self, score: SeenScore) -> bool:
-        """Return whether a training leads to a score, as far as a run has shown."""
+        """Return whether a score depends on a statement that trains. True if that is not known."""
         if not self._code.is_observed or not self._trains:
             return True
         lines = self._code.lines(score.as_score())
@@ -669,7 +706,8 @@ class _Run:
         is_series = (
             (is_loss or is_recorded or score.is_logged) and split == "" and len(score.values) > 1
         )
-        # A variable that is computed behind the training has one value for each training.
+        # A variable that is assigned after the training has one value for each training, not one
+        # for each step, so it is no training loss.
         is_series &= score.at in self._trains or not score.is_variable
         is_training = split == "train" or (is_series and bool(self._trains))
         doubts = [
@@ -753,14 +791,17 @@ class _Run:
         node = self._code.statements[score.at][1] if score.key == "expression" else None
         is_negated = node is not None and score.text.startswith("-")
         is_error = direction == "minimize" and not {"nll", "likelihood"} & {*metric.name.split()}
-        # An error below zero has a changed sign, like scikit-learn's `neg_mean_squared_error`.
+        # An error below zero was multiplied by -1, like scikit-learn's `neg_mean_squared_error`.
         if is_negated or (is_error and score.value < 0 and "neg" in score.words):
             return OPPOSITE[direction]
         return direction
 
 
 def _root_of(printing: Printing | None) -> str:
-    """Return the name of the variable of the top level that is printed, perhaps times a number."""
+    """Return the name of the only top-level variable in a printed expression.
+
+    Empty if the expression has no name or several, or is printed by a function.
+    """
     if printing is None or printing.scope is not None:
         return ""
     names = names_in(printing.value)
@@ -776,9 +817,10 @@ def _is_shown_by(variable: SeenScore, number: SeenScore) -> bool:
 
 
 def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
-    """Return the words of a score with those of the metric that the code shows.
+    """Return the words of a score's name, or those of the metric that its code computes.
 
-    A name may say more than the code, as `mse` where the code has squares of differences.
+    The name's words are kept if they agree with the code, and if they say more than the code: `mse`
+    where the code has squares of differences. Words for the data, such as `val`, are kept, too.
     """
     data = [word for word in meaning.words if word in SPLITS]
     if not meaning.is_evaluation or meaning.direction is None:
@@ -786,7 +828,7 @@ def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
     named, shown = metric_of(words), metric_of(meaning.words)
     if named is not None and shown is not None:
         says_more = not meaning.is_named and (shown.is_weak or not named.is_weak)
-        says_more |= named.name == "loss"  # whatever the loss is, other metrics come before it
+        says_more |= named.name == "loss"  # a loss ranks after other metrics, whatever it computes
         if (says_more and named.direction == meaning.direction) or named.name == shown.name:
             return [*words, *data]
     others = SPLITS.keys() | _BASELINE | _BEST | {"neg"}
@@ -794,7 +836,7 @@ def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
 
 
 def _is_saturated(score: SeenScore, metric: Metric | None) -> bool:
-    """Return whether a metric has the best value that it can have."""
+    """Return whether a score is at the best value that its metric can have, such as accuracy 1."""
     if metric is None or (metric.is_weak and not score.meaning.is_named):
         return False
     is_share = metric.direction == "maximize" and score.value in (1.0, 100.0)
@@ -802,7 +844,7 @@ def _is_saturated(score: SeenScore, metric: Metric | None) -> bool:
 
 
 def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:
-    """Return whether some code computes a variable from itself and literals alone."""
+    """Return whether code computes a variable from itself and literals alone, as a counter."""
     values = [
         part.value
         for part in ast.walk(node)
@@ -817,7 +859,10 @@ def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:
 
 
 def _training_statements(code: Code) -> set[int]:
-    """Return the statements of the top level that train, or that call functions that train."""
+    """Return the indices of the top-level statements that train, or call functions that train.
+
+    If there is none, return those of the loops that add to a variable (`+=`).
+    """
     bodies = {**code.functions, **{node.name: node for node in code.helpers}}
     training = {
         name for name, body in bodies.items() if _calls(body) & _TRAINS or takes_steps(body)
@@ -851,9 +896,10 @@ def _evaluates_folds(node: ast.AST) -> bool:
 
 
 def _is_over_folds(node: ast.AST) -> bool:
-    """Return whether code is a loop over pairs of `split`, of training and validation data.
+    """Return whether code is a loop over the folds that `split` gives.
 
-    The `split` of a text or a tensor gives no pairs.
+    A fold is a pair, of training and validation data. A loop over single parts of a text or a
+    tensor, which also have a method `split`, does not count.
     """
     if not isinstance(node, ast.For | ast.comprehension):
         return False
@@ -870,7 +916,10 @@ def _loops_in(loop: ast.AST) -> list[ast.For | ast.While]:
 
 
 def _of_batches(loop: ast.stmt) -> set[str]:
-    """Return the variables that only a loop inside of a loop assigns: those of the last batch."""
+    """Return the variables that only an inner loop assigns.
+
+    After a training loop over epochs and batches, they hold values of the last batch.
+    """
     if not isinstance(loop, ast.For | ast.While):
         return set()
     inside = {part for each in _loops_in(loop) for part in ast.walk(each)}
@@ -893,7 +942,7 @@ def _is_of_loop(node: ast.AST, name: str) -> bool:
 
 
 def _added(node: ast.AST) -> set[str]:
-    """Return the variables to which code adds."""
+    """Return the variables that code changes with `+=` or the like."""
     added = (part.target for part in ast.walk(node) if isinstance(part, ast.AugAssign))
     return {target.id for target in added if isinstance(target, ast.Name)}
 
@@ -934,7 +983,10 @@ def _read(node: ast.AST) -> set[str]:
 
 
 def _stored(node: ast.AST) -> set[str]:
-    """Return the names that a statement outside of functions gives a value, or changes."""
+    """Return the names that a statement assigns, or whose items it sets or appends.
+
+    Empty for the definition of a function or a class, which has names of its own.
+    """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return set()
     names = names_in(node, ast.Store)
@@ -948,7 +1000,11 @@ def _stored(node: ast.AST) -> set[str]:
 
 
 def _sources(code: Code, at: int, name: str) -> list[str]:
-    """Return the words of what a variable is computed from: called functions, and their text."""
+    """Return the words of the functions that compute a variable, and of their `scoring` option.
+
+    `error` for a score with a changed sign, as `1 - accuracy`. If the variable is one of several
+    that a call returns, only words for the data count.
+    """
     for node in ast.walk(code.statements[at][1]):
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
@@ -963,9 +1019,10 @@ def _sources(code: Code, at: int, name: str) -> list[str]:
 
 
 def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
-    """Return the words of the functions that an expression calls, and of their options' text.
+    """Return the words of the functions that an expression calls, and of their `scoring` option.
 
-    What a function of the notebook itself gets says nothing about its result.
+    Arguments are searched for calls, too, but not those of a function that the notebook defines,
+    because they say nothing about its result. The expressions that it returns are searched instead.
     """
     words: list[str] = []
     own = {} if code is None else code.functions
@@ -993,10 +1050,11 @@ def _singular(words: Sequence[str]) -> list[str]:
 
 
 def _named(label: str) -> tuple[str, list[str]]:
-    """Return a name and the words of a printed number.
+    """Return a name for a printed number, and the words of its label.
 
-    Where the label has a metric, these are its words, those just before it, and those of its data.
-    Names of other numbers do not count: `loss after #` stands for `loss after epoch #`.
+    The label is the text before the number, with `#` for each number in it. If the text after the
+    last `#` has a metric, only its words count, and those for the data. Words of counts are removed
+    first: `loss after epoch #` becomes `loss after #`.
     """
     label = re.sub(
         r"([A-Za-z]+)\W*#", lambda it: "#" if it[1].lower() in _NO_SCORE else it[0], label
@@ -1009,7 +1067,11 @@ def _named(label: str) -> tuple[str, list[str]]:
 
 
 def _is_rounded(printed: float, value: float, *, least: int = _LEAST_DIGITS) -> bool:
-    """Return whether a printed number is a value, rounded or in percent."""
+    """Return whether a printed number is a given value, rounded or in percent.
+
+    Args:
+        least: Number of digits that have to be printed. Fewer may agree by chance.
+    """
     if printed == value:
         return True
     digits = f"{printed:.15g}".lstrip("-0.").partition("e")[0]

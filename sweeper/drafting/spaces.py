@@ -1,4 +1,8 @@
-"""The spaces that people search, by the parameter that gets a value: the table `spaces.yml`."""
+"""Look up the ranges that people search, in the table `spaces.yml`.
+
+A range is found by the parameter of a library to which the notebook passes a value, or by the name
+of a variable.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,18 @@ from ..settings.yaml_reader import read_yaml
 _TABLE = Path(__file__).with_name("spaces.yml")
 #: Numbers outside of these limits are no parameters that people vary (chosen, not measured).
 _SMALLEST, _LARGEST = 1e-15, 1e15
-#: A whole number up to this size is a count, and varies by at most 2. A greater one varies by a
-#: factor of 4.
+#: A whole number up to this size varies by at most 2 either way. A larger one varies by a factor of
+#: 4 (chosen).
 _SMALL_COUNT = 10
-#: For a power of two from this size on, other powers of two are tried.
+#: A power of two that is at least this large is a size, for which only powers of two are tried.
 _SMALL_SIZE = 8
-#: A number within these limits is taken for a share of 1, which varies on a linear scale.
+#: A fraction within these limits, such as a dropout rate, varies on a linear scale.
 _SHARE = (0.1, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """What gets a value of the notebook.
+    """A parameter or a variable that gets a value of the notebook.
 
     Attributes:
         parameter: Name of the parameter, or of the variable where nothing else is known.
@@ -47,7 +51,7 @@ class Row:
     """One row of the table; its keys are explained there.
 
     Attributes:
-        rank: Number of the row: the first ones matter most.
+        rank: Position of the row in the table. The first rows are the most important ones.
     """
 
     rank: int
@@ -68,7 +72,7 @@ class Row:
     where_none: Sequence[Any] = ()
 
     def fits(self, receiver: Receiver) -> bool:
-        """Return whether the row is about a receiver of a value."""
+        """Return whether the row describes a parameter or variable that gets a value."""
         if self.of and not any(fnmatchcase(receiver.callee, pattern) for pattern in self.of):
             return False
         name = _snake_case(receiver.parameter)
@@ -78,10 +82,11 @@ class Row:
         )
 
     def space_around(self, own: Any) -> Any:
-        """Return the dimension around the notebook's own value. None if the value does not fit.
+        """Return the values to search around the notebook's original value.
 
         Returns:
-            a list of choices, or a mapping with `low`, `high` and perhaps `log`.
+            A list of choices, or a mapping with `low`, `high` and perhaps `log`. None if the
+            original value is not of the kind that the row describes.
         """
         if self.not_swept:
             return usual_space(own)
@@ -97,21 +102,22 @@ class Row:
             return None
         highest = self.range[1] if self.range is not None else math.inf
         if (highest == 1.0 and isinstance(own, int)) or highest < 1.0 < own:
-            # A whole number is no share, but a number of features, of steps that are dropped, …
+            # The row describes a fraction. A whole number is another quantity, such as a number of
+            # features.
             return None
         if own < self.least:
             return None
         if self.fraction and isinstance(own, int) and own > 1:
             return usual_space(own)
         if self.sizes:
-            # A fraction is no size, but, for example, the width of a line.
+            # A number with decimals is no size, but, for example, the width of a line in a plot.
             return _sizes(int(own)) if float(own).is_integer() else None
         if self.plus_minus is not None:
             return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
         is_narrow = self.around is not None and self.around < 10
         is_of_counts = is_narrow or isinstance(self.range and self.range[0], int)
         if is_of_counts and own != int(own):
-            return usual_space(own)  # the value is a share where the row expects a count
+            return usual_space(own)  # the value is a fraction where the row describes a count
         if self.around is not None:
             low, high = own / self.around, max(own, min(own * self.around, self.most))
         else:
@@ -137,30 +143,32 @@ def rows() -> Sequence[Row]:
 
 
 def row_for(receivers: Sequence[Receiver]) -> Row | None:
-    """Return the row of the table that fits the nearest receiver of a value.
+    """Return the row of the table that fits the first of several receivers of a value.
 
-    A receiver that no row fits is skipped. If several rows fit, the first one counts.
+    A receiver that no row fits is skipped. If several rows fit, the first row counts. None if no
+    row fits any receiver.
     """
     return next((row for receiver in receivers for row in rows() if row.fits(receiver)), None)
 
 
 def is_searched(name: str) -> bool:
-    """Return whether people search values of a name."""
+    """Return whether people usually search the values of a variable with this name."""
     row = row_for([Receiver(parameter=name)])
     return row is not None and not row.not_swept
 
 
 def optimizers() -> Mapping[str, str]:
-    """Return the code for which each name of an optimizer in Keras stands."""
+    """Return for each name of an optimizer in Keras the code that makes the same optimizer."""
     content: Mapping[str, str] = _table()["optimizers"]
     return content
 
 
 def usual_space(own: Any) -> Any:
-    """Return a dimension around a value of which only the kind is known; None for other kinds.
+    """Return the values to search around a value that no row of the table describes.
 
-    Numbers vary by a factor of ten either way on a logarithmic scale, shares of 1 on a linear one;
-    powers of two by a factor of four, small counts by two.
+    Numbers with decimals vary by a factor of ten either way on a logarithmic scale, and fractions
+    from 0.1 to 1 on a linear scale. Whole numbers vary by a factor of four, small ones by 2 either
+    way. None for a value that is neither a number nor a boolean.
     """
     if isinstance(own, bool):
         return [False, True]
@@ -179,10 +187,14 @@ def usual_space(own: Any) -> Any:
 
 
 def another_value(own: Any, space: Any) -> Any:
-    """Return a value of a dimension that is well apart from the notebook's own one.
+    """Return a value of a search space that is clearly different from the original value.
 
-    Of choices it is the next one. Of a range, it lies halfway between the own value and the end
-    that is farther away. If there is no other value, it is the own one.
+    In a list of choices, it is the next choice. In a range, it is halfway between the original
+    value and the end that is farther away. If there is no other value, it is the original one.
+
+    Args:
+        own: The notebook's original value.
+        space: Its choices or its range, as `usual_space` returns them.
     """
     if isinstance(space, list):
         return space[(space.index(own) + 1) % len(space)]
@@ -190,7 +202,7 @@ def another_value(own: Any, space: Any) -> Any:
     if low == high:
         return own
     to, back = (math.log, math.exp) if is_log else (float, float)
-    # If both ends are about equally far away, it is the high one.
+    # If both ends are about equally far away, take the high one.
     is_high_farther = to(high) - to(own) > 0.99 * (to(own) - to(low))
     far = back((to(own) + to(high if is_high_farther else low)) / 2)
     if isinstance(low, int):
@@ -207,7 +219,7 @@ def _sizes(own: int) -> list[int]:
 
 
 def _span(own: float, low: float, high: float, *, log: bool = False) -> dict[str, Any]:
-    """Return a range with bounds of three digits, widened to hold the own value."""
+    """Return a range with rounded bounds, widened to hold the original value."""
     if not isinstance(low, int):
         low, high = float(f"{low:.4g}"), float(f"{high:.4g}")
     span = {"low": min(low, own), "high": max(high, own)}
@@ -220,6 +232,6 @@ def _is_varied(own: Any) -> bool:
 
 
 def _snake_case(name: str) -> str:
-    """Return the last part of a dotted name in small letters: learning_rate of learningRate."""
+    """Return the last part of a dotted name in snake case: `learning_rate` for `x.learningRate`."""
     last = name.rpartition(".")[2].strip("_")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()

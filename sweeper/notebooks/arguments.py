@@ -92,10 +92,11 @@ def arguments_of(
 
 
 def in_keys_of(cell: Cell) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the values in a dict or call that is an item of a dict, such as `optimizer.lr`.
+    """Yield the values in dicts and calls that are themselves items of a dict.
 
     Yields:
-        Each value with its name. The owner is the key of the dict or call.
+        Each value with its name, which begins with the key of the inner dict or call. For example,
+        0.1 has the name `optimizer.lr` in `{"optimizer": {"lr": 0.1}}`.
     """
     for outer in ast.walk(cell.tree):
         for owner, part in _items(outer) if isinstance(outer, ast.Dict) else ():

@@ -1,8 +1,8 @@
 """Find where a notebook assigns its names, and replace the notebook's values with a trial's.
 
-A trial can set a name if exactly one statement at the top level assigns it a plain value, and no
-other statement gives it another value. The trial's value is written into this statement, so all
-code that follows uses it, even in the same cell.
+A trial can set a name if exactly one statement at the top level assigns it a plain value (a literal
+such as `0.1` or `[64, 32]`), and no other statement gives it another value. The trial's value is
+written into this statement, so all code that follows uses it, even in the same cell.
 
 If no statement at the top level assigns a name, the name means the keyword of a call, the key of a
 dict, or the parameter of a function with a default. A name with a dot can also mean the attribute
@@ -40,9 +40,9 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
 #: Code of a sample value, which tests whether a cell's value can be replaced. It has to differ from
 #: the cell's value: replacing a value with itself changes nothing, and so tests nothing.
 _PROBE = "'sweeper'"
-#: Functions that return numbers from their arguments.
+#: Functions that return a series of numbers, as those that a loop tries.
 _NUMBERS = frozenset("range arange linspace logspace geomspace".split())
-#: A remedy names at most this number of assignments, the last ones.
+#: The remedy in an error message names at most this number of assignments, the last ones (chosen).
 _MOST_NAMED = 3
 
 
@@ -101,7 +101,7 @@ class Assignments:
         return list(self._found)
 
     def is_ever_number(self, name: str) -> bool:
-        """Return whether a variable ever gets a number, also as that of a loop over numbers."""
+        """Return whether a variable ever gets a literal number, also as the variable of a loop."""
         values = [assignment.value for assignment in self._found.get(name, ())]
         return name in self._tried_in_loops or any(
             value is not None and is_plain(value) and isinstance(plain_value(value), int | float)
@@ -132,7 +132,7 @@ class Assignments:
         return [a for a in self._found.get(name, ()) if not a.block]
 
     def places(self, name: str) -> list[Assignment]:
-        """Return the places in the notebook where a trial's value replaces that of a name."""
+        """Return the plain values of a name in the notebook that a trial's value would replace."""
         return [a for a in self.at_top(name) or self._arguments.get(name, []) if a.is_plain]
 
     def overlaps(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -180,13 +180,13 @@ class Assignments:
         return (name for name in plain if not self.why_not(name))
 
     def constants(self) -> set[str]:
-        """Return the variables whose only assignment in the notebook is a plain value."""
+        """Return the variables with a single assignment, of a plain value such as `0.1`."""
         return {
             name for name, found in self._found.items() if len(found) == 1 and found[0].is_plain
         }
 
     def literals(self) -> set[str]:
-        """Return the variables to which the notebook assigns nothing but plain values."""
+        """Return the variables to which the notebook assigns only plain values such as `0.1`."""
         return {
             name
             for name, found in self._found.items()
@@ -348,10 +348,10 @@ class Assignments:
         return f"write {known} to sweep it there, or " if known else ""
 
     def is_overridden(self, place: Assignment, lines: Set[tuple[int, int]] | None = None) -> bool:
-        """Return whether the value of a place is never used, because others take its place.
+        """Return whether a value in the notebook is never used, because other code overrides it.
 
         Args:
-            place: The place.
+            place: Assignment of the value.
             lines: Cells and lines whose calls count. None if all calls count.
         """
         if self._other_value(place):
@@ -436,7 +436,10 @@ class Assignments:
 
 
 def _gone_through(target: ast.expr, iterated: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return the variables of a loop, each with what it goes through: also by enumerate and zip."""
+    """Return the variables of a loop, each with the expression that it iterates over.
+
+    `for i, (x, y) in enumerate(zip(xs, ys))` gives `x` with `xs`, and `y` with `ys`.
+    """
     match target, iterated:
         case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[whole, *_]):
             return _gone_through(inner, whole)
@@ -448,7 +451,7 @@ def _gone_through(target: ast.expr, iterated: ast.expr) -> list[tuple[ast.expr, 
 
 
 def _are_numbers(node: ast.expr) -> bool:
-    """Return whether code states several numbers."""
+    """Return whether code states a series of numbers, such as `[0.1, 0.01]` or `range(3)`."""
     if isinstance(node, ast.Call):
         return last_name(node.func) in _NUMBERS
     values = plain_value(node) if is_plain(node) else None

@@ -115,7 +115,7 @@ def _bindings(function: Function) -> Iterator[str]:
 
 
 def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignment]) -> str | None:
-    """Return where code gives an attribute another value, or reads it too early.
+    """Return where code gives an attribute another value, or reads it before its assignment.
 
     Args:
         cells: All code cells.
@@ -188,7 +188,8 @@ def _uses(
 def _updated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> Iterator[tuple[str, str]]:
     """Yield the items that a node writes into a dict, as in `cfg.update(lr=3)` or `cfg |= more`.
 
-    A value that is computed from the item's old one is left out, because it is a schedule.
+    A value that is computed from the item's old one is left out, because it is a schedule, such as
+    a decaying learning rate.
 
     Args:
         node: Any node.
@@ -309,10 +310,10 @@ def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> boo
 def overwritten_items(cells: Sequence[Cell]) -> dict[tuple[str, str], str]:
     """Return the items of dicts, attributes and optimizers' options that are assigned a value.
 
-    Also items that `update` or `|=` writes into a dict, if the code states them.
-
-    A value that is computed from the old one does not count, because it is a schedule. An option of
-    an optimizer counts at the top level only: within a loop, training has begun with the old value.
+    Items that `update` or `|=` writes into a dict are included if the code states them. A value
+    that is computed from the old one does not count, because it is a schedule, such as a decaying
+    learning rate. An option of an optimizer counts only if it is assigned at the top level: in a
+    loop, the training has begun with the old value.
 
     Returns:
         The code cell and line of the first assignment, by variable and key.

@@ -56,7 +56,8 @@ class Calls:
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._calls: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
         self._bound: Counter[str] = Counter()
-        #: The class that defines a method, and the classes whose objects a name stands for.
+        #: For each method, such as `.fit`, the class that defines it. `_class_of` has the classes
+        #: of the objects that are assigned to each variable or attribute.
         self._owner: dict[str, str] = {}
         self._class_of: defaultdict[str, set[str]] = defaultdict(set)
         self._passed_on: set[str] = set()
@@ -119,7 +120,8 @@ class Calls:
         self._may_call(cell.hidden_words)
         nodes = [*ast.walk(cell.tree)]
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        # A call `Net()` and an annotation `config: Config` name a class, but pass it on to nobody.
+        # A call `Net()` and an annotation `config: Config` name a class, but do not pass it to
+        # other code, which might call it with unknown arguments.
         used = {call.func for call in calls} | {*_in_annotations(nodes)}
         for call in calls:
             for given in [*call.args, *(keyword.value for keyword in call.keywords)]:
@@ -153,14 +155,15 @@ class Calls:
                     self._passed_on.add(f".{name}")
 
     def _may_call(self, words: Iterable[str]) -> None:
-        """Note that code which is not understood may call functions and methods of these names."""
+        """Record names in code that is no Python, which may call functions and methods by them."""
         self._passed_on |= {name for word in words for name in (word, f".{word}")}
 
 
 def texts_in(node: ast.AST) -> list[str]:
-    """Return the texts that a node runs as code, or by which it finds an object.
+    """Return the texts that a call runs as code, or by which it finds an object.
 
-    IPython turns magics such as `%time` into such calls.
+    Examples are the texts in calls of `eval` and `getattr`. IPython turns magics such as `%time`
+    into such calls. Empty for other nodes.
     """
     is_call = isinstance(node, ast.Call) and last_name(node.func) in _WITH_TEXTS
     given = node.args if is_call else []  # type: ignore[attr-defined]
@@ -177,7 +180,7 @@ def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
     """Return the parameters with a default of a cell's functions, classes and methods.
 
-    What is decorated is left out, because a decorator may change parameters.
+    Decorated functions, classes and methods are left out: a decorator may change the parameters.
 
     Returns:
         The parameters, by the syntax tree nodes of their defaults.
@@ -217,7 +220,7 @@ def init_of(node: ast.AST) -> Function | None:
 
 
 def gets_object(method: Function) -> bool:
-    """Return whether the first parameter of a method is its object or class, as usual."""
+    """Return whether the first parameter of a method is its object or class (it is not static)."""
     return all(last_name(decorator) != "staticmethod" for decorator in method.decorator_list)
 
 

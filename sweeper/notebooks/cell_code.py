@@ -123,7 +123,8 @@ def parse(source: str) -> ast.Module:
         SyntaxError: The code is not valid Python, contains null bytes, or is nested too deeply.
     """
     try:
-        with _PARSING, warnings.catch_warnings(action="ignore"):  # The kernel prints the same ones.
+        # Ignore the warnings of the parser, because the kernel prints them when it runs the code.
+        with _PARSING, warnings.catch_warnings(action="ignore"):
             return _tree(source)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "too deeply nested") from error

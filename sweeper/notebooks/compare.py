@@ -157,7 +157,10 @@ class Differences:
 
     @property
     def agrees_in_kind(self) -> bool:
-        """Whether both executions give the same scores, and the same types of output in order."""
+        """Whether both executions have scores of the same names, and outputs of the same types.
+
+        Their values may differ.
+        """
         has_both = all(None not in pair for pair in self.scores.values())
         return has_both and all(difference.is_same_kind for difference in self.outputs)
 

@@ -76,12 +76,15 @@ class ExecutedNotebook:
             self._noted = replace(self._noted, **changes)
 
     def begin(self) -> None:
-        """Note that the trial begins now, because its memory and GPU are reserved."""
+        """Record that the trial begins now: its memory and GPU are reserved.
+
+        The time before counts as waiting, not towards the trial's duration.
+        """
         self._began = _now()
         self.note(started_at=self._began)
 
     def note_freezing(self, idle_s: float, *, is_frozen: bool) -> None:
-        """Note that the trial was frozen or thawed.
+        """Record that the trial was frozen (paused so that another trial can run) or thawed.
 
         The time for which a trial is frozen does not count towards its duration.
 
@@ -96,13 +99,16 @@ class ExecutedNotebook:
         )
 
     def note_ranks(self, ranks: Mapping[str, ScoreRank]) -> None:
-        """Note which source gives each score. Scores without a known source are left out."""
+        """Record which source gives each score, such as a report or a variable.
+
+        Scores that are missing in `ranks` keep the source that was recorded before.
+        """
         with self._lock:
             given_by = {**self._noted.given_by, **ranks}
             self._noted = replace(self._noted, given_by=given_by)
 
     def finish(self, outcome: TrialOutcome) -> None:
-        """Note how the trial has ended."""
+        """Record in the metadata how the trial has ended. `write` writes it into the file."""
         with self._lock:
             ended = self._noted.ended(outcome)
             self._noted = replace(ended, disagreements=outcome.disagreements)

@@ -159,7 +159,8 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
 def made_files(before: Fingerprint, now: Fingerprint) -> list[str]:
     """Return the local modules that only one of two fingerprints has, if the cells are the same.
 
-    The cells need these modules, so trials make them, as by a download or `git clone`.
+    As the same cells import these modules, the trials themselves make them, for example by a
+    download or `git clone`. Empty if the cells differ.
 
     Args:
         before: The earlier fingerprint, or some keys of it.
@@ -171,7 +172,9 @@ def made_files(before: Fingerprint, now: Fingerprint) -> list[str]:
 
 
 def without_made_files(before: Fingerprint, now: Fingerprint) -> Fingerprint:
-    """Return a fingerprint with the same modules that trials make as an earlier one.
+    """Return the new fingerprint, but with those modules that trials make as in an earlier one.
+
+    So a comparison of both shows no change only because a trial has made a module in between.
 
     Args:
         before: The earlier fingerprint, or some keys of it.
@@ -197,7 +200,7 @@ def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:
 
 
 def _cells(start: int, end: int) -> str:
-    """Return the code cells from index `start` to `end - 1` in words, which count from 1."""
+    """Return the code cells from index `start` to `end - 1` in words. People count them from 1."""
     return f"code cell {start + 1}" if end - start == 1 else f"code cells {start + 1} to {end}"
 
 

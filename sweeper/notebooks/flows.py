@@ -40,13 +40,13 @@ _NO_MODULES: Mapping[str, Cell] = {}
 _OPTIONS: Path = ("options()",)
 #: Last part of the path of a function's result.
 _RESULT = "return"
-#: Stands for the parameter of a positional argument if the parameter's name is unknown.
+#: Last part of a path to a library's positional parameter if the parameter's name is unknown.
 _UNKNOWN = "?"
 #: Library functions whose first argument is a dict of parameters.
 _OF_DICTS = frozenset(
     {f"{library}.{name}" for library in ("lightgbm", "xgboost") for name in ("train", "cv")}
 )
-#: Values flow through these functions: the result counts as the argument.
+#: Functions whose result counts as their argument, so values flow through their calls.
 _CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
 #: The search follows no path with more than `_DEEPEST` parts, and ends after `_FARTHEST` paths
 #: (chosen, not measured).
@@ -148,7 +148,8 @@ class Flows:
 
     def __init__(self, cells: Sequence[Cell], modules: Mapping[str, Cell] = _NO_MODULES) -> None:
         self._modules = modules
-        whole = [*modules.values(), *cells]  # the notebook's own names come last, and count
+        # The cells come last, so that their definitions override those of a module.
+        whole = [*modules.values(), *cells]
         self.calls: list[LibraryCall] = []
         self.steps: list[tuple[int, ast.expr]] = []
         self.handed_on: set[str] = set()
@@ -183,7 +184,7 @@ class Flows:
         self._passed: defaultdict[str, list[set[str]]] = defaultdict(list)
         self._defaults: list[tuple[str, str, ast.expr]] = []
         self._branches: list[tuple[Path, ast.If]] = []
-        #: Paths that get values which no literal shows.
+        #: Paths that may get a value that is no literal, such as a computed one.
         self._open: set[Path] = set()
         self._parameters: set[Path] = set()
         self._handed_over: set[ast.AST] = set()
@@ -201,9 +202,11 @@ class Flows:
                 self._backwards[target].append(source)
 
     def _names_in(self, cells: Iterable[Cell]) -> set[str]:
-        """Return the names that code reads. What it hands over to a function, the function reads.
+        """Return the names that code reads.
 
-        A cell that is not Python may read any variable that it names.
+        A variable that is passed to a function of the notebook counts only if this function reads
+        its parameter. A cell that is not Python may read any variable that it names, so all its
+        words count.
         """
         found, left_out = set[str](), self._skipped | self._handed_over
         for cell in cells:
@@ -216,16 +219,17 @@ class Flows:
         return found
 
     def _overridden_defaults(self) -> Iterator[ast.AST]:
-        """Yield the defaults of the parameters that all calls pass."""
+        """Yield the defaults that are never used, because all calls pass their parameter."""
         for function, name, default in self._defaults:
             passed = self._passed[function]
             if self._is_called_here(function) and all(name in names for names in passed):
                 yield default
 
     def _branches_not_taken(self) -> Iterator[ast.AST]:
-        """Yield the statements that never run, as they ask for what a setting never is.
+        """Yield the statements in branches that never run.
 
-        As in `if optimizer == "sgd":`, where nothing but "adam" flows to `optimizer`.
+        Their condition asks for a value that a setting never has, as in `if optimizer == "sgd":`,
+        where nothing but "adam" flows to `optimizer`.
         """
         for path, branch in self._branches:
             before = {*_spread([path], self._backwards)}
@@ -241,7 +245,7 @@ class Flows:
         """Return whether a path may get other values than the literals that flow to it.
 
         Args:
-            before: All paths that flow to it.
+            before: All paths from which values flow to it.
         """
         if not before.isdisjoint(self._open):
             return True
@@ -398,7 +402,9 @@ class Flows:
     def _own_training(self, node: ast.AST, scope: _Scope) -> None:
         callee, operands = operands_of(node)
         if callee == OWN_LOOP and not scope.owner:
-            return  # loops of functions and of the top level also go through data
+            # Count only loops in methods. Loops in functions and at the top level often go through
+            # data, so their ends are not settings.
+            return
         for operand in operands:
             path = self._path(operand, scope)
             if path is not None and ast.unparse(operand) not in self._trained:
@@ -426,7 +432,8 @@ class Flows:
                     self._flow(value, target, scope)
                     self._passed[function.key][-1].add(target[-1])
                     if self._path(value, scope) is not None:
-                        self._handed_over.add(value)  # the function reads it, or not
+                        # The call alone is no use of the variable: the function may not read it.
+                        self._handed_over.add(value)
             for value in unpacked_dicts:
                 self._flow(value, (function.key,), scope)
             if self._of_module(call.func) is None:
@@ -581,7 +588,7 @@ def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list
 
 
 def _asked(test: ast.expr) -> ast.expr | None:
-    """Return the expression whose value decides a test. None if several values do."""
+    """Return the expression whose value decides a condition. None if several values decide it."""
     match test:
         case ast.Name() | ast.Attribute() | ast.Subscript():
             return test
@@ -593,7 +600,10 @@ def _asked(test: ast.expr) -> ast.expr | None:
 
 
 def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
-    """Return whether a test of a value holds. None if it cannot be told."""
+    """Return whether a condition holds if the expression that it tests has a given value.
+
+    None if that cannot be told from the code.
+    """
     match test:
         case ast.Name() | ast.Attribute() | ast.Subscript():
             return bool(value)

@@ -28,7 +28,7 @@ from .state_cell import with_state
 #: more than `_MOST_OF_OUTPUT` characters. Both are chosen, not measured. The comparison page loads
 #: many notebooks into one browser tab.
 _MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
-#: Random part of the mark around each cell. No notebook can contain a mark that it cannot guess.
+#: Random part of the mark around each cell. As it is random, no notebook can contain the mark.
 _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
 #: Template for nbconvert. It puts a mark before and after each cell, so that the page can be split
@@ -47,7 +47,7 @@ _HEAD = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
-#: Styles that hide the link beside each heading, because links do not work in a frame with
+#: Styles that hide the link next to each heading, because links do not work in a frame with
 #: `srcdoc`, which has no URL. Below a parameters cell that papermill's injected cell follows, they
 #: add a sentence.
 _STYLE = """
@@ -242,8 +242,8 @@ def _exporter() -> Any:
         def image(self, text: str, url: str, title: str | None = None) -> str:
             try:
                 return str(super().image(text, url, title))
-            except InvalidNotebook:  # The cell has lost this attachment, which Jupyter passes over.
-                return text  # It is HTML already.
+            except InvalidNotebook:  # The image is an attachment that the cell lacks.
+                return text  # The alternative text, which is HTML already.
 
         def latex_environment(self, name: str, body: str) -> str:
             return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")

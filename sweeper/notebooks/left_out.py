@@ -1,4 +1,7 @@
-"""Find the arguments that calls of libraries leave out, so that trials can set them."""
+"""Find the arguments that calls of libraries leave out, so that trials can set them.
+
+For example, a trial can set the `lr` of `Adam(params)`, whose default is 0.001.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,10 @@ def defaults_of(callee: str) -> Mapping[str, Any]:
 
 
 class LeftOutArguments:
-    """The arguments that a notebook's calls of libraries leave out.
+    """Finds the arguments that a notebook's calls of libraries leave out.
 
-    If the notebook passes an object to a search of its own, such as `GridSearchCV`, the arguments
-    of this object are not found: the search may set them.
+    If the notebook itself searches params, as with `GridSearchCV`, the arguments of the searched
+    object are not found, because that search may set them.
 
     Args:
         cells: All code cells.
@@ -93,7 +96,7 @@ class LeftOutArguments:
                                 yield f"{before}.{value.parameter}", at
 
     def _is_searched(self, call: ast.Call, owner: str) -> bool:
-        """Return whether a search of the notebook itself may set the arguments of an object.
+        """Return whether a `GridSearchCV` or the like in the notebook may set a call's arguments.
 
         Args:
             call: Call that makes the object.
@@ -123,7 +126,7 @@ def _name(call: ast.Call) -> str:
 
 
 def _searches(call: ast.Call) -> bool:
-    """Return whether a call may set any parameters of the objects that it gets."""
+    """Return whether a call may set any argument of an object, as a `GridSearchCV` does."""
     is_open = any(option.arg is None for option in call.keywords)
     return _name(call).endswith("SearchCV") or (_name(call) == "set_params" and is_open)
 

@@ -1,4 +1,4 @@
-"""Read the modules, scripts and notebooks beside a notebook that it imports or runs."""
+"""Read the local modules, scripts and notebooks that a notebook imports or runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .reading import code_cells, read_notebook
 
 #: Short options of `%run` in the notation of `getopt`, as IPython has them.
 _RUN_OPTIONS = "nidtN:b:pD:l:rs:T:em:G"
-#: Calls and magics with which a notebook writes a module of its own.
+#: Matches the calls and magics with which a notebook writes a local module itself.
 _WRITES = re.compile(
     r"""^%%(?:writefile|file)\s+(?:-a\s+)?["']?([^\s"']+)"""
     r"""|\bopen\(\s*["']([^"']+\.py)["']\s*,\s*["'][wax]"""
@@ -69,8 +69,8 @@ def sources_of(path: Path, content: bytes) -> list[str]:
 def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Read the local files that a notebook imports or runs, directly or indirectly.
 
-    A file that the notebook itself writes is left out, because each trial writes its own content.
-    So is a file that cannot be read. Python passes over a folder that it may not enter.
+    A file that the notebook itself writes is left out, because each trial writes its own content. A
+    file that cannot be read is left out, too, as Python ignores folders that it may not enter.
 
     Args:
         code: Sources of the notebook's code cells.
@@ -116,7 +116,7 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a call of `%run` names.
+    """The script, notebook or module that a call of `%run` names.
 
     Attributes:
         name: Path of a script or a notebook, or dotted name of a module.
@@ -128,7 +128,11 @@ class _Run:
 
 
 def _runs(tree: ast.Module) -> Iterator[_Run]:
-    """Yield what each `%run` names, in code in which magics are the calls that IPython makes."""
+    """Yield the script, notebook or module that each `%run` names.
+
+    Args:
+        tree: Syntax tree of a cell, in which magics are the calls that IPython turns them into.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Call(
@@ -147,7 +151,8 @@ def _runs(tree: ast.Module) -> Iterator[_Run]:
 
 def _is_readable(path: Path) -> bool:
     """Return whether a path is a file that can be read. False if its name is too long."""
-    return os.path.isfile(path) and os.access(path, os.R_OK)  # `Path.is_file` may raise.
+    # `Path.is_file` raises an error for a name that is too long.
+    return os.path.isfile(path) and os.access(path, os.R_OK)
 
 
 def _added_to_path(tree: ast.Module) -> Iterator[str]:

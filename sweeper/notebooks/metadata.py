@@ -141,6 +141,8 @@ class DataUse:
 class NotedNumber:
     """A number that an observed run has computed.
 
+    An observed run executes a notebook as it is, without params, to find its scores.
+
     Attributes:
         cell: Execution count of the cell that changed the number last.
         values: All values that the number has had, as `float.hex` writes them. The last one is the
@@ -190,7 +192,7 @@ class TrialMetadata(TrialEnd):
         reason: Why the trial did not complete, as a `Reason`.
         message: Why the trial did not complete, for people.
         exit_code: Exit code of the kernel, if it died.
-        kernel: `warm` for a forked kernel, `cold` for a started one.
+        kernel: `warm` if the kernel was forked, `cold` if it was started like any Jupyter kernel.
         kernel_reason: Why the kernel was started and not forked.
         shared_cells: Number of tagged cells that ran before the kernel was forked.
         proof: Whether forked kernels were proven to give the same results, as a `Proof`.
@@ -206,11 +208,12 @@ class TrialMetadata(TrialEnd):
         values_at_end: Values that swept and fixed variables had after the last cell.
         disagreements: Sources that give other scores, each with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
-        notices: Names by what was noticed of the trial: `not_replicable` operations, whose results
-            may differ when the trial runs again, and `overwritten_files` next to the notebook.
+        notices: Names of `not_replicable` operations and of `overwritten_files`, by these keys.
+            The results of such operations may differ when the trial runs again. The files are next
+            to the notebook.
         numbers: Numbers that the cells of an observed run left in variables, by expression.
-        changes: Variables that each statement of an observed run has changed, by a key like `7:3`,
-            which is the execution count of the cell and the position of the statement in it.
+        changes: Variables that each statement of an observed run has changed, by statement.
+            `7:3` is the third statement of the cell with the execution count 7.
         observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
     """
 
@@ -257,8 +260,8 @@ class TrialMetadata(TrialEnd):
     def decode(cls, stored: object) -> TrialMetadata | None:
         """Return the metadata from JSON data that `encode` has made. None if there are none.
 
-        People may edit the file. A key with an invalid value counts as missing. If `TrialEnd` has
-        this key, the trial counts as running.
+        People may edit the file. A key with an invalid value counts as missing. If it is a key of
+        `TrialEnd`, the trial counts as running, because its outcome is not known.
         """
         if not isinstance(stored, Mapping) or not stored:
             return None

@@ -1,4 +1,7 @@
-"""Find the training that a notebook has programmed itself: its steps, its code, its numbers."""
+"""Find training that a notebook programs itself, such as gradient descent without a library.
+
+This module finds its gradient steps, its code, and the numbers that it computes with.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from .calls import last_names_called, methods_of
 from .plain import is_plain
 from .replacing import Cell
 
-#: Stand for a callee: for numbers with which a training of the notebook itself computes, and for
-#: numbers that state how often its classes repeat something.
+#: Used in place of a function's name, for values that no function gets: `OWN_TRAINING` for numbers
+#: with which a training that the notebook programs computes, and `OWN_LOOP` for numbers that state
+#: how often methods of its classes repeat something.
 OWN_TRAINING, OWN_LOOP = "own training", "own loop"
 #: Names of methods that train a class with the interface of scikit-learn or of agents.
 _TRAINING_METHODS = frozenset({"fit", "train", "learn"})
-#: Last names of functions that draw a number between 0 and 1, and of those that choose the best.
+#: Last names of functions that draw a random number from 0 to 1, and of those that choose the best
+#: of several objects.
 _DRAWS = frozenset({"random", "rand", "uniform", "random_sample"})
 _CHOOSES = frozenset({"max", "min", "argmax", "argmin", "sort", "sorted", "argsort", "nlargest"})
 
@@ -38,8 +43,8 @@ def own_nodes(body: Iterable[ast.AST], skipped: Set[ast.AST] = frozenset()) -> I
 def steps_in(tree: ast.AST) -> dict[ast.AST, list[ast.expr]]:
     """Return the gradient steps in code, each with its possible learning rates.
 
-    A step changes an object by a product: `w -= rate * grad`, `q += rate * (r - q)`. Names for its
-    parts, as `change` of `change = rate * (y - p) * x`, count as these parts.
+    A step changes an object by a product: `w -= rate * grad`, `q += rate * (r - q)`. The product
+    may have a name: `change = rate * (y - p) * x` and `w += change` are one step.
     """
     found: dict[ast.AST, list[ast.expr]] = {}
     functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
@@ -74,7 +79,7 @@ def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.exp
             if not is_down and _is_same(target, step):
                 before, step = step, before
             elif not is_down and _occurrences(target, before) and not _is_same(target, before):
-                before, is_mean = target, True  # `q = (1 - rate) * q + rate * r`
+                before, is_mean = target, True  # A moving average: `q = (1 - rate) * q + rate * r`.
             if not _is_same(target, before) and not _is_same(target, known(before)):
                 return []
         case _:
@@ -99,13 +104,14 @@ def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.exp
     if len(factors) == 1:
         return []
     rates = [factor for factor in factors if ast.unparse(factor) != ast.unparse(target)]
-    # In `m = beta * m + (1 - beta) * grad`, `beta` is the share that is kept.
+    # In `m = beta * m + (1 - beta) * grad`, `beta` is the share of `m` that is kept, and `1 - beta`
+    # is no number that the code states. So `1 - beta` is no learning rate.
     rates = [rate for rate in rates if not _is_rest(rate)]
     return rates if len(factors) == 2 else [rate for rate in rates if not is_plain(rate)]
 
 
 def _is_rest(part: ast.expr) -> bool:
-    """Return whether an expression is what a share leaves of 1, such as `1 - beta`."""
+    """Return whether an expression is a number minus a value, such as `1 - beta`."""
     return _is_difference(part) and is_plain(part.left)  # type: ignore[attr-defined]
 
 
@@ -137,8 +143,9 @@ def training_code(cells: Sequence[Cell]) -> set[ast.AST]:
     """Return the syntax tree nodes of all training that the notebook itself programs.
 
     Training is a function or loop with a gradient step, a class with a gradient step or a training
-    method, and each function that any of these calls. Of an evolution, which is a loop that chooses
-    the best, it is what decides by chance, such as `random() < mutation_rate`.
+    method, and each function that any of these calls. In an evolutionary search, which is a loop
+    that chooses the best of several, only comparisons with a random number count as training:
+    `random() < mutation_rate`.
     """
     nodes = [node for cell in cells for node in ast.walk(cell.tree)]
     functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
@@ -171,7 +178,7 @@ def _decides_by_chance(node: ast.AST) -> bool:
 
 
 def assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
-    """Yield the variables that code computes from their old values, as weights and counters."""
+    """Yield the variables that code computes from their old values, such as weights or counters."""
     for node in nodes:
         match node:
             case ast.AugAssign(target=target):
@@ -189,9 +196,13 @@ def _is_plain_call(node: ast.AST) -> bool:
 
 
 def operands_of(node: ast.AST) -> tuple[str, Sequence[ast.expr]]:
-    """Return the operands that make a training stronger or longer, and what stands for a callee.
+    """Return the operands of a node that decide how strong or how long a training is.
 
     Such operands are factors, exponents, compared values, and the ends of loops and slices.
+
+    Returns:
+        `OWN_LOOP` for the ends of loops and slices, else `OWN_TRAINING`; and the operands. There
+        are no operands if the node is none of these.
     """
     match node:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div() | ast.Pow(), right=right):

@@ -100,7 +100,10 @@ class LeftOut(ast.Constant):
 
 
 def is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:
-    """Return whether an expression is a plain value."""
+    """Return whether an expression is a literal number, text or None, or a list or dict of these.
+
+    A product, quotient or power of two literal numbers, such as `10 ** -3`, counts, too.
+    """
     try:
         return value is not None and isinstance(
             plain_value(value), int | float | str | list | tuple | dict | None

@@ -17,8 +17,8 @@ from ..settings.units import size
 from .metadata import STATE_TAG
 from .repair import repair_notebook
 
-#: Key in the metadata of an executed cell. It names the streams of which lines were overwritten, so
-#: that the file has only their last state.
+#: Key in the metadata of an executed cell. Its value lists the streams (`stdout`, `stderr`) in
+#: which a progress bar has overwritten lines. The file has only the last state of such lines.
 REDRAWN = "redrawn"
 #: Tags of a cell that trials skip, such as one that needs a server which trials cannot reach.
 #: nbclient, which runs the cells, skips a cell with the second one by itself.
@@ -81,7 +81,7 @@ def read_notebook(
         if for_execution:
             nbformat.writes(
                 node
-            ).encode()  # This fails for a lone surrogate, which no file can have.
+            ).encode()  # This fails for half of a surrogate pair, which UTF-8 cannot encode.
     except json.JSONDecodeError as error:
         raise NotebookError(
             f"{display_name}: not a notebook but another text ({error}); `jupytext --to ipynb` "

@@ -91,7 +91,8 @@ def is_read_until_rebound(cells: Iterable[Cell], name: str, *, at: tuple[int, in
             is_bound = is_later and top is not None and _is_bound(top)
             # A loop may bind the variable before it reads it.
             is_loop = is_bound and isinstance(statement, ast.For | ast.While | ast.With)
-            is_read |= any(symbol.is_referenced() for symbol in inner)  # a function is called later
+            # A function or class that reads the variable may be called at any later time.
+            is_read |= any(symbol.is_referenced() for symbol in inner)
             is_read |= is_later and not is_loop and top is not None and top.is_referenced()
             if is_bound:
                 return is_read
@@ -150,7 +151,10 @@ def unpacked(
 
 
 def _harmless(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
-    """Yield the targets that declare or delete a name, or compute its value from the old one."""
+    """Yield the targets that give a name no unrelated value.
+
+    They declare or delete the name, or compute its value from the old one.
+    """
     for target, part in _assigned(statement):
         if part is None or part is target or _reads(cell, part, name):
             yield from _named(target, name)

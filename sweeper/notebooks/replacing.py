@@ -150,7 +150,7 @@ class Cell:
 
 
 def words_in(text: str) -> frozenset[str]:
-    """Return the names that may stand in a text."""
+    """Return the words of a text, any of which may be the name of a variable or a function."""
     return frozenset(re.findall(r"\w+", text))
 
 

@@ -126,7 +126,7 @@ class ResearchNotebook:
 
     @cached_property
     def flows(self) -> Flows:
-        """Where the values in the code go, also within local modules."""
+        """The flows of values through the code of the notebook and of its local modules."""
         return Flows(self.assignments.cells, self.modules)
 
     @cached_property
@@ -163,7 +163,9 @@ class ResearchNotebook:
                 known = self.assignments
                 is_known = name in self.injected or known.knows(name) or known.bound_in(name)
                 where = f" ({self.display_name})"
-                if not is_known and len(wrong) <= MOST_LINES:  # `listed` only counts the rest.
+                # The message only counts the names after the first `MOST_LINES` ones, so their
+                # remedies are not looked for.
+                if not is_known and len(wrong) <= MOST_LINES:
                     where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
                 wrong.append(f"{source}: {name!r} is {why}{where}")
         for inner, outer in self.assignments.overlaps(sources):

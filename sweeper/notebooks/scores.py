@@ -40,7 +40,7 @@ _MAX_LINE_CHARACTERS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The score that one source gives.
+    """A score as one source gives it, such as a report, a variable or the log of a library.
 
     Attributes:
         rank: Position of the source in the order of all sources.
@@ -219,7 +219,10 @@ def _is_named_series(given: Given) -> bool:
 
 
 def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, ScoreSource]) -> Series:
-    """Return a library's series of a score for which another source has priority."""
+    """Return a library's series of a score, under another name, if another source has priority.
+
+    `lesser_name` gives this name. The score's own name means the series of the other source.
+    """
     given = list(given)
     return {
         lesser_name(name, source.source): list(source.points)
@@ -259,7 +262,7 @@ def _final_value(points: Sequence[tuple[int, float]], objective: Objective | Non
     if objective is None or objective.take == "last":
         return values[-1]
     if objective.take == "mean":
-        return float(statistics.mean(values))  # This mean has no rounding errors.
+        return float(statistics.mean(values))  # It computes with fractions, so it does not round.
     finite = [value for value in values if not math.isnan(value)] or values
     return max(finite) if objective.direction == "maximize" else min(finite)
 
@@ -294,7 +297,7 @@ def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:
-    """Return the scores that a display shows as a point without a step. None if it shows none."""
+    """Return the scores in one displayed output, as a point without a step. None if it has none."""
     glued, recorded = _shown([{"outputs": [{"data": data}]}])
     metrics = {**recorded, **glued}
     return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED) if metrics else None
@@ -313,8 +316,8 @@ class PrintedScores:
     - A match that is not a number is a point without a value, so that no older number counts in its
       place.
     - A line that is redrawn, such as a progress bar, gives points only when its values change.
-    - A pattern is given up if it takes too long, on one line or on all lines together. A point
-      without a value tells so.
+    - A pattern that takes too long, on one line or on all lines together, is no longer searched.
+      A point without a value reports this (`too_slow`).
     - A pattern with a `\\n` is matched in each line together with the line above.
 
     Args:
@@ -357,9 +360,9 @@ class PrintedScores:
         line.text = rest
 
     def settle(self) -> None:
-        """Find the points in unfinished lines. Call this if nothing was printed for a while.
+        """Find the points in unfinished lines. Callers do this if nothing was printed for a while.
 
-        A number at the very end of a line is ignored: more of its digits may follow.
+        A number at the very end of a line is ignored, because more of its digits may follow.
         """
         for line in self._lines.values():
             self._match(line, line.text, is_whole=False)

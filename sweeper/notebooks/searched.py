@@ -19,7 +19,8 @@ class _Setter:
         cell: Number of the code cell, from 1.
         call: The call.
         names: Variables whose objects get other values.
-        keys: Arguments that get other values, such as `C`, or `svc__C` of a step.
+        keys: Arguments that get other values, such as `C`, or `svc__C` for the step `svc` of a
+            pipeline.
         is_search: Whether the call is a search, which copies the objects.
     """
 
@@ -85,7 +86,7 @@ def _meant(key: str, objects: Sequence[ast.expr], steps: Sequence[ast.expr]) -> 
     Args:
         key: Name of an argument, after the names of the steps that lead to it: `svc__C`.
         objects: Code of the objects that get other values.
-        steps: Code of objects that are steps of these objects.
+        steps: Code of objects that are steps of these objects, where they are pipelines.
     """
     path, _, argument = key.rpartition("__")
     found = [*_arguments(objects, key)]
@@ -147,7 +148,8 @@ def _setters(
         match call:
             case ast.Call(func=ast.Attribute(attr="set_params", value=ast.Name(id=name))):
                 keys = {option.arg for option in call.keywords if option.arg is not None}
-                if len(keys) < len(call.keywords):  # As in `set_params(**search.best_params_)`.
+                # `set_params(**search.best_params_)` sets all arguments that the searches vary.
+                if len(keys) < len(call.keywords):
                     keys |= grid
                 yield _Setter(cell=cell, call=call, names={name}, keys=keys, is_search=False)
 

@@ -1,4 +1,7 @@
-"""Find where a notebook seeds itself, as in `torch.manual_seed(SEED)` or `random_state=42`."""
+"""Find the seeds that a notebook sets, as in `torch.manual_seed(SEED)` or `random_state=42`.
+
+Runs on fresh seeds replace these seeds with their own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ _SEEDING = frozenset(
     "seed manual_seed manual_seed_all set_seed set_random_seed seed_everything default_rng "
     "RandomState PRNGKey seed_all".split()
 )
-#: Functions and classes whose objects draw random numbers of their own.
+#: Functions and classes whose objects draw random numbers with a generator of their own, not with
+#: the global generator of a library.
 _OWN_GENERATORS = frozenset(
     "default_rng RandomState Random SystemRandom Generator PCG64 make create_study".split()
 )
@@ -50,7 +54,7 @@ _OF_DATA = (
 _ORDERS_DATA = ("*split*", "*Split*", "torch.randperm", "*.permutation", "*.shuffle")
 
 
-#: What the kernel does for a notebook that seeds nothing.
+#: Text for people about a notebook that sets no seed: how its trials draw random numbers then.
 NO_SEED = (
     "its training sets no seed: all trials of a search draw the same random numbers, those of "
     "`confirm` and `repeat` draw others"
@@ -80,7 +84,8 @@ class OwnSeed:
 def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
     """Find the arguments with which a notebook seeds libraries with a whole number.
 
-    Seeds that only split or reorder data are left out, and arguments that may get several numbers.
+    Left out are seeds of functions that split or reorder data, so that all trials use the same
+    data, and arguments that may get several numbers, such as the variable of a loop over seeds.
     """
     flows, found = Flows(cells), list[OwnSeed]()
     of_data = _in_orders_of_data(flows.calls)
@@ -167,7 +172,7 @@ def _seeding(call: LibraryCall) -> Iterable[ast.expr]:
 
 
 def _in_orders_of_data(calls: Iterable[LibraryCall]) -> set[ast.AST]:
-    """Return the nodes inside of the calls that split or reorder data."""
+    """Return the syntax tree nodes of the arguments of calls that split or reorder data."""
     return {
         node
         for call in calls

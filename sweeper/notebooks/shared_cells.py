@@ -135,7 +135,8 @@ def _own_in(source: str, own_names: Set[str]) -> str:
 def _global_names(source: str) -> set[str]:
     """Return the global names that code reads or assigns, also inside of its functions.
 
-    These are all words of code that does not compile. A newer Python of the kernel may run it.
+    If the code does not compile, these are all its words, because the kernel may have a newer
+    version of Python, which can run the code.
     """
     top = scope_of(plain_python(source))
     if top is None:

@@ -1,4 +1,7 @@
-"""Read the imports of installed libraries that a notebook's code shows, without running it."""
+"""Read the imports of installed libraries that a notebook's code shows, without running it.
+
+The process from which kernels are forked imports these libraries once for all trials.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pathlib import Path
 
 from .cell_code import executed_tree
 
-#: Code that may change what an import finds or does. Variables of the environment are read at
-#: import, and `sys.path` decides which module a name means.
+#: Matches code that may change what an import finds or does. Libraries read environment variables
+#: when they are imported, and `sys.path` decides which module a name means.
 _UNCLEAR = re.compile(
     r"environ\s*\[[^\]]*\]\s*=(?!=)|environ\.(setdefault|update|pop)|putenv|%(set_)?env\b"
     r"|sys\.path\b|import_module|__import__|pip install"
@@ -58,7 +61,10 @@ def _run(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Yield what an import statement imports. Relative imports are of local modules."""
+    """Yield the modules and names that an import statement imports.
+
+    Nothing is yielded for a relative import, because it imports a local module.
+    """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and not node.level:

@@ -32,7 +32,7 @@ class Signatures:
         self._own: dict[str, Sequence[str]] = {}
         classes: dict[ast.AST, str] = {}
         for node in (node for cell in cells for node in ast.walk(cell.tree)):
-            if isinstance(node, ast.ClassDef):  # It comes before its methods.
+            if isinstance(node, ast.ClassDef):  # `ast.walk` yields a class before its methods.
                 self._own[node.name] = ()
                 classes |= dict.fromkeys(methods_of(node), node.name)
             elif isinstance(node, Function):
