@@ -541,9 +541,10 @@ def _arguments(function: Any) -> Iterator[str]:
 
 
 def with_metadata(page: str) -> str:
-    """The page of internals with the table of an executed notebook's metadata as it is now."""
+    """Return the page of internals with the present table of an executed notebook's metadata."""
     doc = inspect.cleandoc(TrialMetadata.__doc__ or "").partition("Attributes:\n")[2]
-    rows = [(f"`{key}`", text) for key, text in re.findall(r"^    (\w+): (.+)$", doc, re.MULTILINE)]
+    found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)$", doc, re.MULTILINE)
+    rows = [(f"`{key}`", " ".join(text.split())) for key, text in found]
     before, marker, after = page.partition(_GENERATED)
     rest = after.partition("\n\n")[2]  # what follows the table of before
     return f"{before}{marker}{_table(('key', 'meaning'), rows)}\n{rest}"
