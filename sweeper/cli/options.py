@@ -192,18 +192,18 @@ COMMANDS = {
         _CLUSTER,
         _flag(
             "--yes",
-            "with a notebook as the only argument: sweep without asking, if it is clear which "
-            "score is meant",
+            "with `notebook_hpo.py my.ipynb`: sweep without asking, if it is clear which score "
+            "is meant",
         ),
         _argument(
             "--score",
             "NAME",
-            "with a notebook as the only argument: the score, with :min or :max where its "
-            "direction is not known",
+            "with `notebook_hpo.py my.ipynb`: the score, with :min or :max where its direction "
+            "is not known",
         ),
         _flag(
             "--dry-run",
-            "with a notebook as the only argument: list what could be swept, and run nothing",
+            "with `notebook_hpo.py my.ipynb`: list what could be swept, and run nothing",
         ),
         _argument(
             "--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h", type=_seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,10 @@ from .options import COMMANDS, VERSION
 
 #: How the file of a notebook ends: a notebook, or a script in jupytext's percent format.
 _NOTEBOOKS = (".ipynb", ".py")
+_USAGE_OF_RUN = (
+    "notebook_hpo.py NOTEBOOK [OPTION ...]\n"
+    "       notebook_hpo.py -i NOTEBOOK -o TEMPLATE -p PARAMETERS [OPTION ...]"
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,10 +99,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if words[0] not in COMMANDS:
             same = "the command that began a study also resumes it"
             hint = same if words[0] in ("resume", "continue") else nearest(words[0], COMMANDS)
+            if os.path.isfile(f"{words[0]}.ipynb"):
+                hint = f"did you mean the notebook '{words[0]}.ipynb'?"
             raise SettingsError(f"unknown command {words[0]!r}; {hint}")
     elif words[0] not in ("-h", "--help"):
         words.insert(0, "run")
     parser, commands = make_parsers()
+    if proposes:
+        commands["run"].example = "notebook_hpo.py my.ipynb -j 4"
     parsed, rest = parser.parse_known_args(words)
     if "targets" in parsed:
         # argparse gives `targets` only the words before the first option. Add the words behind it.
@@ -127,7 +136,9 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
     """Return the parser of the whole command line, and the parser of each command by name."""
     parser = _Parser(
         prog="notebook_hpo.py",
-        description="Hyperparameter sweeps over a Jupyter notebook. `run` is the default command.",
+        usage="notebook_hpo.py NOTEBOOK [OPTION ...]\n       notebook_hpo.py COMMAND ...",
+        description="Hyperparameter sweeps over a Jupyter notebook. With a notebook in place of a "
+        "command, it runs once, and you choose the sweep. `run -h` lists the options.",
     )
     names, options = VERSION
     parser.add_argument(*names, **options)
@@ -139,6 +150,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
             help=command.does,
             description=f"{command.does[0].upper()}{command.does[1:]}.",
             example=f"notebook_hpo.py {command.example}",
+            usage=_USAGE_OF_RUN if name == "run" else None,
         )
         made[name].set_defaults(command=command.function)
         for names, options in command.arguments:

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..errors import NotebookError, OutputError, SettingsError, first_line
+from ..errors import FailedRunError, NotebookError, OutputError, SettingsError, first_line
 from ..files import write_atomically
 from ..settings.units import duration
-from ..trials import StudyPaths
+from ..trials import StudyPaths, display_path
 from .console_output import ConsoleOutput
 from .run_options import RunOptions
 from .signals import end_command, handled
@@ -39,9 +39,13 @@ if TYPE_CHECKING:
 _TRIALS = 12
 #: At most `_MOST_LISTED` scores are listed. Their names are at most `_WIDEST_NAME` characters wide.
 _MOST_LISTED, _WIDEST_NAME = 9, 28
+#: How a line of a drafted space begins that is no entry of the space.
+_LEFT_OUT = "  # "
+#: Editors to open a file with if neither VISUAL nor EDITOR names one.
+_EDITORS = ("sensible-editor", "nano", "vi")
 _ARROWS = {"minimize": "↓", "maximize": "↑", None: "?"}
 _WORDS = {"min": "minimize", "max": "maximize"}
-_ONLY = "belongs to a notebook as the only argument, as in notebook_hpo.py my.ipynb"
+_ONLY = "works only with `notebook_hpo.py my.ipynb`, which proposes a sweep"
 
 
 def propose(options: RunOptions, console: ConsoleOutput) -> bool:
@@ -79,7 +83,7 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
 
     notebook = ResearchNotebook(options.input)
     if options.dry_run:
-        _show_static(notebook, console)
+        _show_static(notebook, console, file=file if _is_there(file) else None)
         return False
     _refuse_unwritable(file)
     run, jobs = _observed(options, notebook, study_name_of(file.stem), console)
@@ -152,12 +156,20 @@ def _name_and_way(text: str) -> tuple[str, str | None]:
     return (text if way is None else before), way
 
 
-def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
-    """Print the params that could be swept. They are known without a run of the notebook."""
+def _show_static(notebook: ResearchNotebook, console: ConsoleOutput, *, file: Path | None) -> None:
+    """Print the params that could be swept. They are known without a run of the notebook.
+
+    Args:
+        notebook: The research notebook.
+        console: Output of the command.
+        file: The parameters file. None if there is none.
+    """
     from ..drafting.draft import draft
     from ..settings.yaml_reader import read_yaml
 
     lines = _section(draft(notebook), "space:")
+    if file is not None:
+        console.line(f"{file} exists, and a sweep uses it; a new proposal would be:")
     console.line(f"{notebook.display_name}: its scores are known after one run; params:")
     for line in lines:
         console.line(line)
@@ -183,24 +195,30 @@ def _observed(
     settings = settings_to_observe(notebook, options.study or study)
     settings = settings.with_overrides(**options.values())
     notebook.check_names(settings.sources)
+    plan = options.sweep(settings, notebook).plan
+    if not options.allow_changes:
+        refuse_run_for_nothing(plan, Path(options.parameters))
+    paths: StudyPaths = plan.paths
+    observer = Observer(plan, paths.folder / OBSERVED_NAME)
     values = f"with {', '.join(options.set)}" if options.set else "as it is"
-    console.begin(
-        f"running {notebook.display_name} once {values}, to see what it computes (trial 0000); "
-        f"could be swept: {', '.join(settings.space)}"
+    doing = (
+        f"using the earlier run of {notebook.display_name}"
+        if observer.known()
+        else f"running {notebook.display_name} once {values}, to see what it computes (trial 0000)"
     )
+    console.begin(f"{doing}; could be swept: {', '.join(settings.space)}")
     try:
-        plan = options.sweep(settings, notebook).plan
-        if not options.allow_changes:
-            refuse_run_for_nothing(plan, Path(options.parameters))
         console.tell_kernel(plan)
-        paths: StudyPaths = plan.paths
-        observer = Observer(plan, paths.folder / OBSERVED_NAME)
         limit = f"--timeout after {options.timeout or 0:g} s"
         limited = stopped_after(plan.left_s, partial(observer.stop, limit))
         with held_folder(paths) as held, _ended_by_ctrl_c(observer), limited:
             console.watch(observer)
             try:
                 observer.run()
+            except FailedRunError:
+                file = display_path(paths.folder / OBSERVED_NAME)
+                console.progress(f"the run has failed; its outputs are in {file}")
+                raise
             finally:
                 held.is_needed = (paths.folder / OBSERVED_NAME).exists()
     finally:
@@ -255,6 +273,8 @@ class _Proposal:
     ) -> None:
         self._run, self._notebook, self._options = run, notebook, options
         self._jobs, self._file, self._console = jobs, file, console
+        self._left_out: list[str] = []
+        self._is_asked = False
         if options.score is None:
             self._chosen, self._direction = run.best, run.best.direction
         else:
@@ -266,7 +286,9 @@ class _Proposal:
 
         scores = self._run.scores
         reached = [score for score in scores if Doubt.UNREACHED not in score.doubts]
-        return list((reached or scores)[:_MOST_LISTED])
+        listed = list((reached or scores)[:_MOST_LISTED])
+        is_listed = any(score.name == self._chosen.name for score in listed)
+        return listed if is_listed else [*listed, self._chosen]
 
     def take_clear(self) -> bool:
         """Write the parameters file without asking, and print what was chosen.
@@ -309,15 +331,10 @@ class _Proposal:
         Raises:
             NotebookError: No param influences any of the listed scores.
         """
+        self._is_asked = True
         is_possible = self._show_or_say_why_not()
         while True:
-            keys = "a number takes another score, q leaves"
-            if is_possible:
-                keys = (
-                    f"{self._plan_words()}.\nEnter runs them, a number takes another score,\n"
-                    f"e opens {self._file}, q leaves"
-                )
-            self._console.line(keys)
+            self._console.line("\n".join(self._keys(is_possible)))
             line = sys.stdin.readline()
             text = line.strip()
             match text.lower():
@@ -325,10 +342,14 @@ class _Proposal:
                     self._keep()
                     return True
                 case "q" | "quit" | "exit":
+                    self._console.line("no sweep was started; the same command asks again")
                     return False
                 case "e" | "edit" if is_possible:
                     return self._edit()
+                case "?" if self._left_out:
+                    self._print(self._left_out)
                 case _ if not line:  # The input has ended.
+                    self._console.line("\nno sweep was started; the same command asks again")
                     return False
                 case "" | "e" | "edit" if not is_possible:
                     pass
@@ -339,9 +360,22 @@ class _Proposal:
                     try:
                         self._choose(text)
                     except SettingsError as error:
-                        self._console.line(str(error))
+                        self._tell(str(error))
                     else:
                         is_possible = self._show_or_say_why_not()
+
+    def _keys(self, is_possible: bool) -> list[str]:
+        """Return what the user can type, in lines.
+
+        Args:
+            is_possible: Whether the chosen score can be swept.
+        """
+        n_listed = len(self._listed)
+        others = f"a number (1 to {n_listed}) takes another score" if n_listed > 1 else ""
+        if not is_possible:
+            return [", ".join(filter(None, [others, "q leaves"]))]
+        first = ", ".join(filter(None, ["Enter runs them", others]))
+        return [f"{self._plan_words()}.", f"{first},", f"e opens {self._file}, q leaves"]
 
     def _choose(self, text: str) -> None:
         """Choose a score, and its direction if the text states it.
@@ -364,10 +398,13 @@ class _Proposal:
             typed[""] = self._chosen
         found = typed.get(name) or self._run.named(name)
         if found is None:
-            known = [score.name for score in self._run.scores]
-            raise SettingsError(
-                f"--score: the run showed no score {name!r}; {nearest(name, known)}"
-            )
+            near = nearest(name, [score.name for score in self._run.scores])
+            if typed:
+                numbers = f"1 to {len(self._listed)}" if len(self._listed) > 1 else "1"
+                raise SettingsError(
+                    f"{text!r} is no score of the list; type a number ({numbers}) or a name; {near}"
+                )
+            raise SettingsError(f"--score: the run showed no score {name!r}; {near}")
         self._chosen = found
         self._direction = way or found.direction
 
@@ -392,14 +429,19 @@ class _Proposal:
             False, because no sweep starts now.
         """
         self._keep()
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-        if editor:
+        found = next(filter(shutil.which, _EDITORS), None)
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or found
+        if editor is None:
+            self._console.line(
+                f"no editor was found (EDITOR names none): open {self._file} in yours"
+            )
+        else:
             try:
                 subprocess.run([*shlex.split(editor), str(self._file)], check=False)
             except (OSError, ValueError) as error:
                 # There is no such program, or a quote is missing.
                 self._console.line(f"EDITOR={editor}: cannot be started: {first_line(error)}")
-        self._console.line(f"{self._file} is kept; the same command runs it")
+        self._console.line(f"{self._file} is kept; the same command runs it without asking")
         return False
 
     def _plan_words(self) -> str:
@@ -433,19 +475,38 @@ class _Proposal:
         except NotebookError as error:
             if not any(self._leads_to(score) for score in self._listed):
                 raise
-            self._console.line(str(error))  # The user may choose another score.
+            self._tell(str(error))  # The user may choose another score.
             return False
         return True
 
     def _show(self) -> None:
-        """List the scores and the params.
+        """List the params and, below them, the scores, next to the question about them.
 
         Raises:
             NotebookError: No param influences the chosen score.
         """
         drafted = self._drafted()
-        self._print([f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""])
-        self._print([*_section(drafted, "space:"), *_alone_line(self._n_alone(drafted))])
+        space = _section(drafted, "space:")
+        swept = [line for line in space if not line.startswith(_LEFT_OUT)]
+        self._left_out = space[len(swept) :]
+        self._print([f"it took {duration(self._run.duration_s)}", "", *swept])
+        self._print(self._left_out_lines())
+        self._print([*_alone_line(self._n_alone(drafted)), "", *self._score_lines(), ""])
+
+    def _left_out_lines(self) -> list[str]:
+        """Return the params that are not swept: in a terminal their names, else the reasons too.
+
+        A terminal has few rows, and the reasons are in the parameters file.
+        """
+        if not (self._left_out and is_terminal(sys.stdout)):
+            return self._left_out
+        subjects = {
+            line: line.removeprefix(_LEFT_OUT).partition(":")[0] for line in self._left_out[1:]
+        }
+        names = [subject for subject in subjects.values() if " " not in subject]
+        others = [line for line, subject in subjects.items() if " " in subject]
+        why = "type ? for the reasons" if self._is_asked else f"{self._file} has the reasons"
+        return [*([f"{_LEFT_OUT}not swept: {', '.join(names)}; {why}"] if names else []), *others]
 
     def _n_alone(self, drafted: str) -> int:
         """Return how many of the drafted first trials change one value of the notebook.
@@ -462,18 +523,23 @@ class _Proposal:
 
     def _print(self, lines: list[str]) -> None:
         """Print lines. A terminal shows reasons and remedies whole, and cuts other long lines."""
-        width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+        width = _width()
         for line in lines:
-            rows = [line]
-            if width is not None and line.startswith("  #"):
-                rows = wrapped(line, width)
-            elif width is not None and len(line) > width:
-                rows = [f"{line[: width - 1]}…"]
-            for row in rows:
-                self._console.line(row)
+            if line.startswith(_LEFT_OUT):
+                self._tell(line)
+            elif width is None or len(line) <= width:
+                self._console.line(line)
+            else:
+                self._console.line(f"{line[: width - 1]}…")
+
+    def _tell(self, text: str) -> None:
+        """Print a text, wrapped to the width of a terminal."""
+        width = _width()
+        for row in [text] if width is None else wrapped(text, width):
+            self._console.line(row)
 
     def _score_lines(self) -> list[str]:
-        listed = self._listed or [self._chosen]
+        listed = self._listed
         width = min(_WIDEST_NAME, max(len(score.name) for score in listed))
         return [
             f"{'score' if number == 1 else '':5} {'>' if score is self._chosen else ' '}{number}  "
@@ -484,6 +550,11 @@ class _Proposal:
 
     def _arrow(self, score: SeenScore) -> str:
         return _ARROWS[self._direction if score is self._chosen else score.direction]
+
+
+def _width() -> int | None:
+    """Return the width of the terminal in characters. None if the output is no terminal."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 def _alone_line(n_alone: int) -> list[str]:

@@ -17,6 +17,7 @@ from ..control.side_trials import SideTrials
 from ..errors import FailedRunError, NotebookError
 from ..execution.local import LocalExecutor
 from ..files import files_below
+from ..kernels import interpreter_of
 from ..notebooks.fingerprint import Fingerprint, without_made_files
 from ..notebooks.metadata import BLANK, TrialMetadata, as_json, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
@@ -388,21 +389,32 @@ class Observer:
         """
         run = ObservedRun.read(self._file, self._plan.notebook)
         errors = [
-            (number, f"code cell {number}: {output.ename}: {output.evalue}")
+            (number, output)
             for number, cell in enumerate(own_cells(run.node), 1)
             for output in cell.get("outputs", ())
             if output.output_type == "error"
         ]
         if not errors:
             return ""
-        failing, error = errors[-1]
+        failing, output = errors[-1]
+        error = f"code cell {failing}: {output.ename}: {output.evalue}{self._where(output.ename)}"
         before = [score for score in run.scores if score.direction and score.cell < failing]
         if not before or _is_needed(self._plan.notebook, failing):
             return error
         return (
-            f"{error}; {before[0].name} is computed before this cell, code cell {failing}: tag it "
+            f"{error}; {before[0].name} is computed before it: tag code cell {failing} "
             "`skip`, and trials do not run it"
         )
+
+    def _where(self, error: str) -> str:
+        """Return where the notebook ran, if that may be the cause of an error."""
+        workload = self._plan.workload
+        if error == "ModuleNotFoundError":
+            python = (interpreter_of(workload.kernel_name) or [workload.kernel_name])[0]
+            return f"; it ran with {python}, and -k names another environment"
+        if error == "FileNotFoundError":
+            return f"; it ran in its folder, {workload.notebook.path.parent.absolute()}"
+        return ""
 
     def stop(self, reason: str) -> None:
         """End the run. If it has not begun, it does not begin.

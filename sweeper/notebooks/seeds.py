@@ -120,8 +120,8 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
     numbers = ", ".join(map(str, dict.fromkeys(own.number for own in found)))
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return (
-        f"its own seed is {numbers} ({found[0]}{more}): the search keeps it, "
-        "`confirm` and `repeat` replace it"
+        f"the notebook sets the seed {numbers} ({found[0]}{more}): the search keeps it, "
+        "`--confirm` and `repeat` replace it"
     )
 
 

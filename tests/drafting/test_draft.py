@@ -476,7 +476,7 @@ def test_the_other_value_that_a_param_gets_alone_is_well_apart_and_inside_of_its
     [
         ("model.fit(lr)", "its training sets no seed"),
         ("a, b = train_test_split(data, random_state=1)", "its training sets no seed"),
-        ("torch.manual_seed(7)", "its own seed is 7"),
+        ("torch.manual_seed(7)", "the seed 7"),
         ("import numpy as np\nnumbers = np.random.default_rng()", None),
         ("from helpers import fix_seeds\nfix_seeds()", None),
         ("%run setup.ipynb", None),

@@ -318,10 +318,13 @@ def test_the_list_of_scores_fits_80_columns_and_a_key_chooses_one() -> None:
     terminal.until_seen("q leaves")
     assert terminal.ever(r">1 +val_acc +0\.96667 +↑")
     assert not [line for line in terminal.lines if len(line) > 80]
+    assert terminal.ever("not swept: sizes_of_hidden_layers; type [?] for the reasons")
+    terminal.press("?\r")
+    terminal.until_seen(r"(?s)Not swept.*q leaves")
     assert "[[1024, 512, 256], …]" in " ".join(" ".join(terminal.lines).split()), "a whole remedy"
     assert "Traceback" not in terminal.text
     terminal.press("9\r")
-    terminal.until_seen("the run showed no")
+    terminal.until_seen("'9' is no score of the list")
     terminal.press("2\r")
     terminal.until_seen(">2")
     terminal.press("\r")
