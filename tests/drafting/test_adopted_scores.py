@@ -95,9 +95,7 @@ def test_logged_values_of_libraries_are_left_out_if_the_parameters_file_has_repo
     assert found == {"val": 1.0}
 
 
-def test_an_observed_run_knows_the_value_of_a_cells_last_expression_even_if_it_is_no_likely_score() -> (
-    None
-):
+def test_an_observed_run_has_the_value_of_a_last_expression_even_if_it_is_no_likely_score() -> None:
     shown = SeenScore(
         name="f", how="shown", cell=1, at=0, values=[0.5], key="expression", text="f(x)"
     )

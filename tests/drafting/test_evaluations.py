@@ -173,9 +173,7 @@ def test_a_sum_of_numbers_is_printed_as_one_value() -> None:
     assert ast.unparse(printing.value) == "mse + penalty"
 
 
-def test_a_list_of_results_is_a_grid_only_if_each_pass_of_its_loop_sets_another_param_value() -> (
-    None
-):
+def test_results_of_a_loop_are_a_grid_only_if_each_pass_sets_another_param_value() -> None:
     grid = "errors = []\nfor k in range(9):\n  m = KNN(n_neighbors=k)\n  errors.append(f(m))"
     assert evaluations(grid).is_grid("errors")
     epochs = "errors = []\nfor k in range(9):\n  step()\n  errors.append(f(m))"
@@ -212,9 +210,7 @@ def test_the_result_of_evaluate_without_a_known_metric_is_an_evaluation_of_unkno
     assert found.is_evaluation and found.is_any and found.direction is None
 
 
-def test_of_a_dict_that_cross_validate_returns_only_the_items_with_a_metric_are_evaluations() -> (
-    None
-):
+def test_of_the_items_that_cross_validate_returns_only_metrics_are_evaluations() -> None:
     code = "r = cross_validate(m, X, y)\nx = r['fit_time']\nz = r['score_time']\ny = r['test_f1']"
     found = evaluations(code)
     kinds = [found.of(ast.Name(id=name, ctx=ast.Load())).kind for name in "xzy"]

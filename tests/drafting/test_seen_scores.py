@@ -168,9 +168,7 @@ def test_one_print_call_that_prints_several_labels_gives_one_number_for_each_lab
     assert all(number.printing is not None for number in found)
 
 
-def test_lines_printed_by_a_library_are_not_attributed_to_a_print_call_without_literal_text() -> (
-    None
-):
+def test_lines_printed_by_a_library_are_not_attributed_to_a_print_call_without_text() -> None:
     code = "print(name, acc)"
     printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
     lines = "Fitting 5 folds for each of 10 candidates\nLearning rate set to 0.02\nFold 3/5\n"
@@ -383,7 +381,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "test_loss",
             "min",
         ),
-        # The trend of a series without a known metric decides. Scores may be in dicts, lists, arrays.
+        # A series without a known metric is judged by its trend. Scores may be in dicts or arrays.
         (["for i in range(4): print(f'misfit {4.5 - i}')"], "misfit", "minimize"),
         (["for i in range(4): print(f'agreement {0.5 + i / 10}')"], "agreement", "maximize"),
         (
@@ -730,9 +728,7 @@ def test_the_score_of_one_model_in_a_loop_over_models_depends_on_no_other_model(
     assert others == {"a", "b", "c"} - {own}
 
 
-def test_after_a_loop_over_models_a_score_depends_on_the_last_one_or_on_the_one_in_its_name() -> (
-    None
-):
+def test_after_a_loop_over_models_a_score_depends_on_the_last_or_the_named_model() -> None:
     code = Code(["lr = M(1)\nsvm = M(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
     assert code.lines(Score(name="acc", how="", at=2)) == {(1, 2), (2, 1), (2, 2)}
     code = Code(["lr = Ridge(1)\nsvm = SVR(2)", "for m in (lr, svm):\n  acc = m.score(X)"])

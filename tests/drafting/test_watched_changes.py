@@ -86,9 +86,7 @@ def test_outputs_prints_and_future_imports_are_the_same_in_a_watched_kernel() ->
     assert found["1:2"] == ["f"] and found["3:1"] == []
 
 
-def test_a_statements_changes_are_stored_by_its_number_in_the_cell_despite_blank_lines_and_commands() -> (
-    None
-):
+def test_changes_are_stored_by_the_number_of_the_statement_even_after_shell_commands() -> None:
     found, *_ = changes("\n\na = 1\n!true \\\n  -x\nb = 2")
     assert found == {"1:1": ["a"], "1:2": [], "1:3": ["b"]}
 
