@@ -166,7 +166,7 @@ def test_curves_show_the_values_at_the_step_under_the_pointer(tmp_path: Path, pa
     assert page.locator(".guide").is_visible()
 
 
-def test_the_predicted_surface_is_drawn_and_fades_where_it_is_unsure(
+def test_the_predicted_surface_of_two_params_is_drawn_with_its_uncertainty_and_the_trials(
     tmp_path: Path, page: Any
 ) -> None:
     trials = [trial(tmp_path, n) for n in range(60)]
@@ -249,7 +249,7 @@ def test_the_url_of_the_page_remembers_which_sections_are_folded(tmp_path: Path,
     page.locator("#history canvas").first.wait_for()
 
 
-def test_the_table_is_within_two_screens_of_the_top_and_below_the_charts_that_decide(
+def test_the_table_is_within_two_screens_of_the_top_and_below_importances_slices_and_surface(
     tmp_path: Path, page: Any
 ) -> None:
     importances = {"val": {"x": Importance(0.9, 0.8, 1.0), "kind": Importance(0.1, 0.0, 0.2)}}
@@ -278,7 +278,9 @@ def test_on_a_phone_the_large_charts_above_the_table_are_folded_until_they_are_o
     assert [page.locator(chart).is_hidden() for chart in large] == [True, True, False]
 
 
-def test_triangles_are_explained_in_the_sections_that_have_one(tmp_path: Path, page: Any) -> None:
+def test_triangles_for_values_outside_of_the_axis_are_explained_only_in_charts_that_have_one(
+    tmp_path: Path, page: Any
+) -> None:
     far_off = trial(tmp_path, 60, scores={"val": 1e6})
     open_page(page, write_page(tmp_path, [*(trial(tmp_path, n) for n in range(60)), far_off]))
     series_of(page, "history")

@@ -92,7 +92,9 @@ def test_frozen_trials_leave_a_full_gpu_and_the_winner_among_them_returns_and_co
     assert not kernels_in(tmp_path)
 
 
-def test_a_trial_that_dies_on_its_way_back_runs_again(gpu: SimulatedGpus, tmp_path: Path) -> None:
+def test_a_frozen_trial_whose_process_dies_on_its_return_to_the_gpu_runs_again(
+    gpu: SimulatedGpus, tmp_path: Path
+) -> None:
     checkpoints = SimulatedCheckpoints(gpu)
     killed: list[int] = []
 

@@ -50,7 +50,7 @@ def statuses(result: dict[str, Any]) -> list[str]:
     return [run.info.status for run in mlflow_runs(result["tracking_uri"], result["study"])]
 
 
-def test_the_best_trial_is_found_and_hopeless_trials_end_frozen() -> None:
+def test_a_sweep_that_freezes_trials_finds_the_best_one_and_prunes_hopeless_ones() -> None:
     Path("step_s").write_text("0.2")
     # While forks are proven, slots wait, and trials go on that would be frozen.
     settings = SETTINGS + "kernels: fork\n"
@@ -92,7 +92,7 @@ def test_trials_that_were_frozen_at_the_end_run_first_in_the_next_sweep(number: 
 
 
 @pytest.mark.parametrize("victim", ["kernel", "zygote"])
-def test_frozen_trials_whose_kernels_die_are_run_again_in_slots(
+def test_frozen_trials_whose_kernels_die_are_run_again_in_a_free_slot(
     victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes, shown_s, died = Counter[int](), list[float](), set[str]()

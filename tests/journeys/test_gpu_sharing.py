@@ -112,7 +112,7 @@ def test_the_sweep_finds_out_by_itself_how_many_trials_fit_on_a_gpu(
         assert trial["gpu_peak_bytes"] == 8_400_000_000
 
 
-def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
+def test_a_trial_that_runs_out_of_memory_on_a_shared_gpu_is_run_again_and_completes(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     cell = f"{TRAIN.format(gb=6)}{MEET_LATER}    device.take(9 * 10**9)\n"
@@ -138,7 +138,7 @@ def test_a_trial_that_does_not_fit_alone_fails_without_affecting_other_trials(
 
 
 @pytest.mark.usefixtures("started_kernels_here")  # which take the module's folder into their path
-def test_imports_that_depend_on_visible_gpus_are_right_in_forked_kernels(
+def test_a_module_that_reads_the_visible_gpus_at_import_sees_the_trials_gpu_in_a_forked_kernel(
     gpu: SimulatedGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "site-packages"

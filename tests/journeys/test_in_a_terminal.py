@@ -87,7 +87,7 @@ def test_a_proposed_sweep_of_a_notebook_starts_with_enter(tmp_path: Path) -> Non
     assert "best: " in terminal.text
 
 
-def test_frozen_trials_are_named_while_others_run(tmp_path: Path) -> None:
+def test_the_live_table_names_frozen_trials_while_others_run(tmp_path: Path) -> None:
     cell = (
         "import math, time\nfor epoch in range(12):\n    time.sleep(0.05)\n"
         "    val = (1 - abs(x - 0.7)) * (1 - math.exp(-(epoch + 1) / 4))\n"
@@ -118,7 +118,9 @@ def test_ctrl_c_is_answered_at_once_and_leaves_no_table(tmp_path: Path, presses:
     assert re.search(rf"^{ended} in", terminal.text, re.M), terminal.text
 
 
-def test_a_window_that_becomes_smaller_and_larger_has_one_table(tmp_path: Path) -> None:
+def test_a_terminal_window_that_is_resized_several_times_shows_the_live_table_once(
+    tmp_path: Path,
+) -> None:
     terminal = sweep(tmp_path, WAIT, columns=120, rows=40)
     terminal.until_seen(r"0002 .*\d/\d")
     for columns, rows in ((70, 20), (132, 50), (50, 12)):
@@ -152,7 +154,9 @@ def test_the_table_follows_many_short_trials_until_their_end(tmp_path: Path) -> 
     assert len(re.findall(r"\d{4} completed in", terminal.text)) == 30
 
 
-def test_a_sweep_tells_once_while_it_runs_that_trials_overwrite_a_file(tmp_path: Path) -> None:
+def test_a_running_sweep_reports_once_that_its_trials_overwrite_the_same_file(
+    tmp_path: Path,
+) -> None:
     saved = "import pathlib\npathlib.Path('best.txt').write_text(str(x))\nval = x"
     terminal = sweep(tmp_path, saved)
     assert terminal.wait() == 0, terminal.text

@@ -87,7 +87,7 @@ def test_a_sweep_in_a_cell_shows_its_answer_and_its_trials(swept: list[str]) -> 
     assert "<trial" not in shown
 
 
-def test_an_executed_notebook_states_its_trial_while_it_runs_and_when_it_has_ended(
+def test_the_first_cell_of_an_executed_notebook_states_the_state_of_its_trial(
     swept: list[str], lab: Lab, folder: Path
 ) -> None:
     assert "Trial 0002: running" in swept[0]

@@ -176,7 +176,7 @@ def test_printed_scores_are_read_live_and_prune_a_notebook_without_sweeper() -> 
     assert "[sweeper: pruned at step 5" in "".join(outputs[-1]["text"])
 
 
-def test_a_paused_progress_bar_is_read_and_scrapbook_scores_arrive_live() -> None:
+def test_scores_of_a_halted_progress_bar_and_of_scrapbook_arrive_while_the_cell_runs() -> None:
     glue = (
         "from IPython.display import display\nscrap = {'name': 'glued', 'data': 0.75}\n"
         "display({'application/scrapbook.scrap.json+json': scrap}, raw=True)"
@@ -197,7 +197,7 @@ def test_a_paused_progress_bar_is_read_and_scrapbook_scores_arrive_live() -> Non
 # --- stopping ------------------------------------------------------------------------------------
 
 
-def test_a_stopped_trial_ends_for_good_and_a_stopped_sweep_can_be_resumed(
+def test_a_trial_stopped_by_hand_is_not_run_again_but_one_stopped_with_its_sweep_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with running("one", FOREVER, jobs=2, study={"trials": 2}) as it:
@@ -245,7 +245,7 @@ seen = pathlib.Path(f"{sweeper.trial().run_id}.seen")
 """
 
 
-def test_a_trial_that_asks_should_stop_saves_and_ends_by_itself() -> None:
+def test_a_trial_that_asks_should_stop_may_save_and_end_by_itself_after_a_stop() -> None:
     cell = (
         "for i in range(10**6):\n    sweeper.score(val=i)\n    time.sleep(0.05)\n"
         "    if sweeper.should_stop():\n        time.sleep(1)\n"
@@ -271,7 +271,9 @@ def nothing_seen(here: Path) -> None:
     (here / "0000.seen").unlink(missing_ok=True)
 
 
-def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
+def test_a_trial_that_reaches_its_last_cell_only_because_of_a_stop_is_stopped_and_not_completed() -> (
+    None
+):
     cell = "while not sweeper.should_stop():\n    time.sleep(0.05)\n    seen.touch()\nval = x"
     with running("lastcell", SAVING, cell) as it:
         until(Path("0000.seen").exists)
@@ -283,7 +285,9 @@ def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
 # --- going on from a checkpoint ------------------------------------------------------------------
 
 
-def test_a_trial_that_resumes_a_checkpoint_has_each_point_once() -> None:
+def test_a_trial_that_resumes_from_a_checkpoint_has_each_step_once_in_its_notebook_and_mlflow() -> (
+    None
+):
     cell = (
         "import pathlib, time, sweeper\n"
         "saved = sweeper.load_checkpoint() or {'epoch': -1}\n"

@@ -40,7 +40,7 @@ def content(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files}
 
 
-def test_a_copy_of_a_project_is_complete_and_leaves_the_original_alone(tmp_path: Path) -> None:
+def test_a_copied_project_works_without_the_original_and_does_not_change_it(tmp_path: Path) -> None:
     server, laptop = tmp_path / "server", tmp_path / "my laptop {2}"
     swept(server)
     before = content(server)

@@ -189,7 +189,7 @@ time.sleep(2)
 """
 
 
-def test_a_trial_that_runs_out_of_memory_in_company_completes_later_and_fails_only_alone(
+def test_a_trial_out_of_memory_on_a_shared_gpu_runs_again_and_fails_only_if_it_lacks_memory_alone(
     tmp_path: Path,
 ) -> None:
     cell = TAKE.replace("{fractions}", "(0.1, 0.7, 1.2)")
@@ -202,7 +202,7 @@ def test_a_trial_that_runs_out_of_memory_in_company_completes_later_and_fails_on
             assert record.state is TrialState.COMPLETED
 
 
-def test_the_gpu_driver_reports_a_process_memory_without_cuda_in_the_sweep() -> None:
+def test_the_driver_reports_a_processs_gpu_memory_and_the_sweep_itself_uses_none() -> None:
     driver = Nvml()
     (gpu, *_) = driver.installed()
     assert gpu.uuid is not None

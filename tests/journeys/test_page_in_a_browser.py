@@ -280,7 +280,7 @@ def test_a_notebook_is_opened_scrolled_and_closed_by_the_keyboard_alone(
     page.locator("#notebook").wait_for(state="hidden")
 
 
-def test_a_run_opens_its_notebook_arrows_lead_to_the_next_and_back_and_forward_work(
+def test_a_run_id_opens_its_notebook_and_arrow_keys_and_browser_history_change_it(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -351,7 +351,7 @@ def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     assert "log=1" in page.url
 
 
-def test_the_bar_of_a_trial_lasts_until_its_kernel_has_ended_or_until_now(
+def test_a_trials_bar_in_the_timeline_lasts_until_its_kernel_ended_or_until_now(
     tmp_path: Path, visit: Visit
 ) -> None:
     times: dict[str, Any] = {"started_at_s": 100.0, "duration_s": 50.0}
@@ -382,7 +382,7 @@ def note(page: Any, run_id: str, name: str, text: str) -> None:
     until(lambda: text in page.locator("#trials").inner_text())
 
 
-def test_the_page_of_ui_keeps_notes_in_the_study_and_others_see_them(
+def test_notes_written_on_the_page_that_the_command_ui_serves_are_stored_in_the_study(
     index: Path, visit: Visit
 ) -> None:
     existing = find_study(str(index.parent), storage=None, tracking_uri="http://127.0.0.1:9")
@@ -408,7 +408,9 @@ def test_the_page_of_ui_keeps_notes_in_the_study_and_others_see_them(
     write_notes(existing.paths.notes, existing.paths.page_files)
 
 
-def test_the_page_as_a_file_keeps_notes_in_its_address(index: Path, visit: Visit) -> None:
+def test_notes_written_on_a_page_opened_as_a_file_are_stored_in_its_url(
+    index: Path, visit: Visit
+) -> None:
     page = visit.open(index)
     first, *_ = visit.run_ids()
     page.get_by_text("that you change here are kept in the address").wait_for()
@@ -456,7 +458,7 @@ def cell(code: str, *, output: str = "", tag: str = "") -> str:
     return f'<div class="jp-Cell {tag}">{pre}{shown}</div>'
 
 
-def test_cells_that_only_one_notebook_has_leave_the_others_aligned(
+def test_in_a_comparison_a_cell_that_only_one_notebook_has_does_not_shift_the_other_cells(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -564,7 +566,9 @@ def made_up(folder: Path, count: int) -> list[TrialRecord]:
     return [trial(folder, n, n / count, (n * 7919) % count / count) for n in range(count)]
 
 
-def test_only_the_run_ids_of_the_answer_are_links(tmp_path: Path, visit: Visit) -> None:
+def test_in_the_answer_run_ids_are_links_and_other_four_digit_numbers_are_not(
+    tmp_path: Path, visit: Visit
+) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
     text = "0018  val=0.0018 ± 0.0019, lr=0.0011 of 0012 trials; alike: 0009, 0010."
     insights = {
@@ -577,7 +581,7 @@ def test_only_the_run_ids_of_the_answer_are_links(tmp_path: Path, visit: Visit) 
 
 
 @pytest.mark.parametrize("pair", [["x", "lr"], None])
-def test_the_chart_of_importances_says_what_the_answer_says(
+def test_the_chart_of_importances_says_too_early_to_say_only_if_the_answer_does(
     tmp_path: Path, visit: Visit, pair: list[str] | None
 ) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
@@ -625,7 +629,7 @@ def test_the_page_is_updated_while_a_sweep_runs(tmp_path: Path, visit: Visit) ->
     assert "running" not in page.locator("#moment").inner_text()
 
 
-def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
+def test_the_page_of_a_confirming_study_has_the_ranking_of_the_confirmed_trials(
     tmp_path: Path, visit: Visit
 ) -> None:
     search = [trial(tmp_path, 7, 0.0, 0.9), trial(tmp_path, 8, 0.1, 0.8)]
@@ -644,7 +648,7 @@ def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     assert fresh.all_text_contents() == ["0.7", "0.81"]
 
 
-def test_the_page_of_an_ablation_shows_how_much_better_the_ablated_trial_is(
+def test_the_page_of_an_ablation_shows_the_gain_of_the_best_trial_over_each_changed_value(
     tmp_path: Path, visit: Visit
 ) -> None:
     base = trial(tmp_path, 7, 0.0, 0.9)

@@ -48,7 +48,7 @@ def trials_of(stage: str) -> list[TrialMetadata]:
     return [read_metadata(notebook) or BLANK for notebook in notebooks]
 
 
-def test_a_second_stage_and_its_replays_start_from_the_best_trial_of_the_first(
+def test_a_second_study_and_its_replays_use_the_model_of_the_best_trial_of_the_first_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "two stages"  # with a space in its path

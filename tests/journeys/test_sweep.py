@@ -152,7 +152,7 @@ def test_layers_may_be_swept_as_lists_and_enqueued_by_hand(
     assert queued in capsys.readouterr().out
 
 
-def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
+def test_a_sweep_without_a_completed_trial_exits_with_1() -> None:
     done = call(*project("1 / 0", settings="study: {name: hopeless, trials: 1}"), "--json")
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["best"] is None
@@ -229,7 +229,7 @@ val = epochs + x / 2
 
 
 @pytest.mark.parametrize("kernels", ["cold", "fork"])
-def test_trials_save_their_state_if_the_machine_sends_its_signals_to_all_processes(
+def test_trials_save_a_checkpoint_if_a_shutdown_sends_sigterm_to_all_processes(
     kernels: str, tmp_path: Path
 ) -> None:
     settings = f"study: {{name: preempted, trials: 8}}\nkernels: {kernels}"
@@ -292,7 +292,7 @@ def test_kernels_of_a_killed_sweep_end_and_the_status_command_marks_its_trials_a
         assert node.metadata["sweeper"]["state"] == "stopped"
 
 
-def test_processes_that_outlive_a_sweep_and_its_guard_are_ended_by_the_next_command() -> None:
+def test_kernels_left_after_a_kill_of_sweep_and_guard_are_ended_by_the_next_command() -> None:
     sweeping = start_endless("guardless")
     children = psutil.Process(sweeping.pid).children()
     guards = [child for child in children if "guard.py" in str(child.cmdline())]
@@ -308,7 +308,7 @@ def test_processes_that_outlive_a_sweep_and_its_guard_are_ended_by_the_next_comm
     until(lambda: not kernels_in(Path.cwd()))
 
 
-def test_the_next_sweep_writes_trials_that_mlflow_lacks() -> None:
+def test_the_next_sweep_writes_missing_and_incomplete_runs_of_earlier_trials_to_mlflow() -> None:
     result = sweep("missed", study={"trials": 3}).run().to_json()
     client = mlflow_client(result["tracking_uri"])
     lost, half, unreadable = (trial["mlflow_run_id"] for trial in result["trials"])
@@ -329,7 +329,7 @@ def test_the_next_sweep_writes_trials_that_mlflow_lacks() -> None:
         assert [m.step for m in history] == ([0] if trial["run_id"] == "0002" else [0, 1, 2])
 
 
-def test_a_trial_has_the_same_score_alone_and_next_to_others() -> None:
+def test_a_trial_has_the_same_score_with_one_slot_and_with_four() -> None:
     cells = (
         "import numpy as np, os\nrng = np.random.default_rng(seed)\n"
         "a = rng.normal(size=(400, 400)).astype('float32')\n"
@@ -458,7 +458,7 @@ def test_a_study_whose_folder_was_removed_starts_anew_and_keeps_its_old_runs_in_
         assert client.get_run(trial["mlflow_run_id"]).data.metrics == trial["scores"]
 
 
-def test_a_sweep_survives_its_observer_and_leaves_neither_thread_nor_process_behind(
+def test_a_sweep_whose_observer_raises_ends_normally_and_leaves_no_thread_or_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def observe(event: Event, _record: TrialRecord | None) -> None:

@@ -31,7 +31,7 @@ def is_writer(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow  # no test has imported MLflow for it
-def test_a_killed_writer_loses_nothing_and_a_signal_to_the_process_group_does_not_end_it(
+def test_killing_the_process_that_writes_to_mlflow_loses_no_run_and_other_signals_do_not_end_it(
     tmp_path: Path,
 ) -> None:
     files = project(

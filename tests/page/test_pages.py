@@ -111,7 +111,9 @@ def test_a_trial_ends_when_its_kernel_has_ended_however_long_it_was_frozen(tmp_p
     assert ends == [4000.0, 150.0, None]
 
 
-def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None:
+def test_a_trials_curve_is_still_on_the_next_page_after_its_notebook_was_removed(
+    tmp_path: Path,
+) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1), (1, 0.2), (1, 0.3)])
     write(tmp_path, record(0, tmp_path))
     assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0, 1], [0.1, 0.3]]}]}
@@ -133,7 +135,9 @@ def test_curves_in_a_damaged_file_are_read_again_from_the_notebooks(
     assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0], [0.1]]}]}
 
 
-def test_a_new_study_in_the_folder_of_an_old_one_shows_nothing_of_it(tmp_path: Path) -> None:
+def test_the_page_of_a_new_study_shows_no_curve_or_notebook_of_an_old_study_in_its_folder(
+    tmp_path: Path,
+) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
     (tmp_path / "page" / "notebooks").mkdir(parents=True)
     (tmp_path / "page" / "notebooks" / "0000.js").touch()
@@ -168,7 +172,7 @@ def test_only_the_best_of_many_trials_have_curves(tmp_path: Path) -> None:
     assert data(tmp_path, "curves").keys() ^ {f"{n:04d}" for n in range(101, 600)} == {"0008"}
 
 
-def test_the_page_knows_whether_torch_could_predict_scores(
+def test_the_pages_data_say_whether_torch_is_installed_to_predict_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = ModuleType("torch")

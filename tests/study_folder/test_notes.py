@@ -58,7 +58,7 @@ def test_a_change_that_is_not_valid_changes_nothing(
     assert notes.read() == before
 
 
-def test_a_damaged_file_hides_the_notes_and_is_not_replaced(
+def test_a_damaged_file_of_notes_is_read_as_empty_and_is_never_overwritten(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "notes.json"

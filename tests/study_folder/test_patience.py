@@ -52,7 +52,7 @@ def test_a_call_is_repeated_if_the_disk_is_full_but_not_if_a_name_is_too_long() 
         patience.insist(write)
 
 
-def test_a_call_that_must_not_be_made_any_more_is_not_made() -> None:
+def test_no_call_is_made_after_the_check_found_that_another_sweep_has_taken_over() -> None:
     patience = Patience("the outputs in out", may_pass=is_of_the_machine)
     patience.check = Mock(side_effect=StudyError("taken over"))
     for repeat in (patience.insist, patience.attempt):
@@ -77,7 +77,7 @@ def test_a_call_is_not_repeated_after_the_time_limit(caplog: pytest.LogCaptureFi
     ]
 
 
-def test_a_change_whose_answer_was_lost_is_repeated_by_the_function_for_repetitions(
+def test_after_a_lost_answer_the_second_function_is_called_instead_of_the_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
