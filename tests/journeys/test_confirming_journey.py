@@ -74,9 +74,7 @@ val = x + luck
 """
 
 
-def test_a_notebook_without_a_seed_draws_other_numbers_in_confirming_runs_than_in_the_search() -> (
-    None
-):
+def test_an_unseeded_notebook_draws_other_numbers_in_confirming_runs_than_in_the_search() -> None:
     study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
     cell = "import random, numpy as np\nval = x + random.random() + np.random.rand()"
     words = [*project(cell, settings=study, parameters="x = 0.5"), "-o", "free/{run_id}.ipynb"]

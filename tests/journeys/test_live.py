@@ -271,9 +271,7 @@ def nothing_seen(here: Path) -> None:
     (here / "0000.seen").unlink(missing_ok=True)
 
 
-def test_a_trial_that_reaches_its_last_cell_only_because_of_a_stop_is_stopped_and_not_completed() -> (
-    None
-):
+def test_a_trial_whose_loop_ends_early_because_of_a_stop_has_not_completed() -> None:
     cell = "while not sweeper.should_stop():\n    time.sleep(0.05)\n    seen.touch()\nval = x"
     with running("lastcell", SAVING, cell) as it:
         until(Path("0000.seen").exists)
@@ -285,9 +283,7 @@ def test_a_trial_that_reaches_its_last_cell_only_because_of_a_stop_is_stopped_an
 # --- going on from a checkpoint ------------------------------------------------------------------
 
 
-def test_a_trial_that_resumes_from_a_checkpoint_has_each_step_once_in_its_notebook_and_mlflow() -> (
-    None
-):
+def test_a_trial_resumed_from_a_checkpoint_has_each_step_once_in_notebook_and_mlflow() -> None:
     cell = (
         "import pathlib, time, sweeper\n"
         "saved = sweeper.load_checkpoint() or {'epoch': -1}\n"

@@ -77,7 +77,7 @@ SWALLOW = "try:\n    late()\nexcept KeyboardInterrupt:\n    score = 1.0"
 
 
 @pytest.mark.parametrize("swallows", [False, True])
-def test_a_stop_counts_that_has_interrupted_the_last_cell_or_the_reading_of_a_score(
+def test_a_stop_that_interrupts_the_last_cell_or_the_reading_of_a_score_makes_the_trial_stopped(
     tmp_path: Path, *, swallows: bool
 ) -> None:
     cells = [SCORE_LATE, SWALLOW] if swallows else [SCORE_LATE]
@@ -207,7 +207,9 @@ def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables
         assert server.available.stage is Stage.NEVER
 
 
-def test_shared_cells_that_end_with_a_replaced_zygote_are_not_blamed(tmp_path: Path) -> None:
+def test_replacing_a_zygote_while_it_runs_shared_cells_is_not_reported_as_their_fault(
+    tmp_path: Path,
+) -> None:
     cell = "open('begun', 'w').close()\nimport time\ntime.sleep(60)"
     source = write_notebook(tmp_path / "nb.ipynb", cell, parameters="x = 1", shared=1)
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
@@ -258,7 +260,7 @@ thread.io_loop.add_callback(to_thread.on_recv, thread.io_loop, send)
 
 
 @pytest.mark.parametrize("cells", [(OVERLOOK, "score = 3.0"), ("score = 3.0" + OVERLOOK,)])
-def test_a_request_that_the_kernel_overlooks_is_answered_after_a_new_connection(
+def test_a_request_that_the_kernel_overlooks_is_sent_again_over_a_new_connection(
     tmp_path: Path, cells: tuple[str, ...]
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", *cells)
@@ -277,7 +279,7 @@ NOTEBOOK = (
 
 
 @FORKED_OR_NOT
-def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
+def test_a_kernel_does_not_import_a_debugger_but_its_notebook_can(
     is_forked: bool, tmp_path: Path
 ) -> None:
     source = write_notebook(tmp_path / "nb.ipynb", *NOTEBOOK)

@@ -122,7 +122,7 @@ def test_the_number_of_slots_depends_only_on_cores_if_the_free_memory_is_unknown
     assert read_jobs("auto", 1, tmp_path)[0] == usable_cores()
 
 
-def test_a_number_of_jobs_is_used_unchanged_and_other_words_are_refused() -> None:
+def test_the_option_jobs_is_a_number_from_1_to_1000_or_is_refused() -> None:
     assert read_jobs(7, 1) == (7, "")
     assert read_jobs("3", 1) == (3, "")
     for wrong in ("0", "-1", "1001", "many", ""):

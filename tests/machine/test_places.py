@@ -176,7 +176,7 @@ def test_kernels_see_no_gpu_with_gpus_none_and_all_gpus_if_nvml_is_missing(
         assert (place.gpus, place.env) == ([], {})
 
 
-def test_kernels_have_a_fixed_number_of_threads_and_other_settings_that_change_bits() -> None:
+def test_the_environment_of_kernels_fixes_threads_hash_seed_and_cublas_for_equal_results() -> None:
     env = Places(resources=Resources(cpus_per_trial=3)).env
     assert list(env.values()).count("3") == 5
     assert (env["OMP_NUM_THREADS"], env["PYTHONHASHSEED"]) == ("3", "0")
@@ -230,7 +230,7 @@ def test_a_trial_that_must_be_alone_waits_for_all_others_and_later_ones_wait_for
     after.begun()
 
 
-def test_a_stop_ends_the_wait_of_a_trial_and_later_trials_continue() -> None:
+def test_a_stop_ends_a_trials_wait_for_an_empty_machine_and_lets_later_trials_begin() -> None:
     places = Places(look_s=10)
     _, alone = Trial(places), Trial(places, AloneOn.MACHINE)
     after = Trial(places)
@@ -240,7 +240,7 @@ def test_a_stop_ends_the_wait_of_a_trial_and_later_trials_continue() -> None:
     after.begun()
 
 
-def test_a_trial_knows_the_out_of_memory_kills_since_it_began(tmp_path: Path) -> None:
+def test_only_out_of_memory_kills_after_a_trials_beginning_count_against_it(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     counts = tmp_path / "proc" / "vmstat"
     counts.write_text("oom_kill 3\n")
@@ -316,7 +316,7 @@ def test_a_smaller_gpu_is_used_at_once_but_not_for_a_trial_that_does_not_fit(mak
 
 
 @pytest.mark.parametrize("alone_on", [None, AloneOn.GPU])
-def test_a_larger_gpu_whose_memory_another_program_uses_is_not_waited_for(
+def test_a_trial_uses_a_small_free_gpu_and_does_not_wait_for_a_larger_one_in_use(
     make: Make, alone_on: AloneOn | None
 ) -> None:
     driver = StatedDriver("GPU-big", "GPU-small")
@@ -336,7 +336,7 @@ def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:
     assert not trial.begun().is_alone_on_gpu
 
 
-def test_a_trial_that_fits_next_to_a_desktop_does_not_wait_for_the_end_of_the_desktop(
+def test_a_trial_begins_next_to_a_desktop_program_if_both_fit_on_the_gpu(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a", memory_bytes=8 * GIB)
@@ -372,7 +372,9 @@ def test_the_first_trial_is_alone_until_its_peak_is_known_and_then_others_join_o
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
 
-def test_a_trial_that_keeps_its_gpu_busy_has_a_known_peak_without_a_report(make: Make) -> None:
+def test_the_memory_peak_of_a_trial_without_reports_is_known_once_its_gpu_is_busy(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver)
     _, second = Trial(places), Trial(places)
@@ -420,7 +422,9 @@ def test_a_peak_of_zero_bytes_counts_only_if_the_gpu_did_no_work(
         assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
 
 
-def test_a_trial_that_ran_out_of_gpu_memory_gets_an_empty_gpu_and_no_limit(make: Make) -> None:
+def test_a_trial_that_ran_out_of_gpu_memory_runs_again_on_an_empty_gpu_without_a_memory_limit(
+    make: Make,
+) -> None:
     places = learned(make("GPU-a"), 10)
     beside, alone = Trial(places), Trial(places, AloneOn.GPU)
     after = Trial(places)
@@ -444,7 +448,7 @@ def test_a_trial_that_needs_more_memory_than_any_gpu_has_gets_a_gpu_alone(make: 
     assert second.has_to_wait()
 
 
-def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
+def test_trials_with_several_gpus_share_none_of_them(make: Make) -> None:
     places = make("GPU-a", "GPU-b", "GPU-c", gpus_per_trial=2)
     first = Trial(places)
     assert names(first.begun()) == "GPU-a,GPU-b"
@@ -518,7 +522,7 @@ def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory
         ("another", 10, AloneOn.MACHINE, False, TrialState.STOPPED),
     ],
 )
-def test_lack_of_host_memory_next_to_another_sweep_is_no_outcome_of_a_trial(
+def test_a_trial_alone_that_lacks_host_memory_next_to_another_sweep_is_stopped_and_not_failed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mark: str,
@@ -567,7 +571,9 @@ def test_a_trial_is_not_infeasible_if_another_sweep_or_program_has_come_to_its_g
     assert not places.settle(place, outcome).is_infeasible
 
 
-def test_a_command_of_the_trial_is_no_other_program_on_its_gpu(make: Make) -> None:
+def test_gpu_memory_used_by_a_shell_command_of_the_trial_counts_as_the_trials_own(
+    make: Make,
+) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="why")
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 1)
@@ -637,7 +643,9 @@ def test_a_trial_that_runs_alone_asks_frozen_trials_to_end_once_no_other_one_run
     assert alone.begun().is_alone
 
 
-def test_a_trial_asks_only_frozen_trials_without_which_it_could_begin(make: Make) -> None:
+def test_a_waiting_trial_asks_only_those_frozen_trials_to_leave_that_keep_it_from_beginning(
+    make: Make,
+) -> None:
     places = make("GPU-a", "GPU-b", gpu_memory=18 * GIB)
     trials = [Trial(places, number=number) for number in range(4)]
     on_a = [trial for trial in trials if names(trial.begun()) == "GPU-a"]
@@ -654,7 +662,7 @@ def test_a_trial_asks_only_frozen_trials_without_which_it_could_begin(make: Make
     assert set(other.asked[-1].by) == {t.running.control for t in (*on_a, on_b[0])}
 
 
-def test_a_trial_that_runs_out_of_gpu_memory_costs_no_frozen_trial_while_others_run(
+def test_a_trial_that_needs_an_empty_gpu_asks_no_frozen_trial_to_leave_while_another_runs_there(
     make: Make,
 ) -> None:
     places = make("GPU-a", gpu_memory=18 * GIB)
@@ -685,7 +693,7 @@ def test_no_frozen_trial_makes_room_on_a_gpu_that_another_sweep_or_program_fills
         assert waiting.asks(frozen)
 
 
-def test_no_frozen_trial_makes_room_while_a_kernel_is_ending_that_will_free_enough(
+def test_no_frozen_trial_is_asked_to_leave_while_an_ending_kernel_will_free_enough_memory(
     make: Make,
 ) -> None:
     places = make("GPU-a", gpu_memory=18 * GIB)
@@ -720,7 +728,9 @@ def test_the_peak_of_a_trial_that_was_frozen_at_its_first_report_becomes_known(m
         assert second.asked == []
 
 
-def test_a_trial_can_be_frozen_for_one_that_waits_if_it_can_leave_its_gpu(make: Make) -> None:
+def test_a_running_trial_can_be_frozen_for_a_waiting_one_if_its_memory_can_leave_the_gpu(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver, checkpoints=NoCheckpoints(), gpu_memory=18 * GIB)
     with process() as pid:
@@ -737,7 +747,7 @@ def test_a_trial_can_be_frozen_for_one_that_waits_if_it_can_leave_its_gpu(make: 
         assert machine.blocked() == Blocked(), "that one waits until this trial has ended"
 
 
-def test_a_trial_that_would_keep_its_gpu_memory_is_not_frozen_while_others_wait(
+def test_a_running_trial_whose_memory_cannot_leave_the_gpu_is_not_frozen_while_others_wait(
     make: Make,
 ) -> None:
     places = make("GPU-a", gpu_memory=18 * GIB)
@@ -746,7 +756,7 @@ def test_a_trial_that_would_keep_its_gpu_memory_is_not_frozen_while_others_wait(
     assert places.machine_of(first.begun()).blocked() == Blocked()
 
 
-def test_a_trial_that_cannot_leave_its_gpu_is_frozen_when_a_frozen_one_has_left_it(
+def test_freezing_a_trial_that_cannot_leave_its_gpu_asks_an_already_frozen_one_to_leave(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -763,7 +773,7 @@ def test_a_trial_that_cannot_leave_its_gpu_is_frozen_when_a_frozen_one_has_left_
         assert blocked == Blocked(by=[frozen.running.control], lacks_gpu=True)
 
 
-def test_a_trial_alone_on_the_machine_waits_for_those_that_are_off_their_gpu_and_may_return(
+def test_a_trial_that_needs_the_machine_alone_waits_for_thawed_trials_that_return_to_their_gpu(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -788,7 +798,7 @@ def test_a_trial_alone_on_the_machine_waits_for_those_that_are_off_their_gpu_and
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------
 
 
-def test_a_wait_for_another_sweeps_gpu_is_said_once_with_the_process_that_uses_it(
+def test_a_wait_for_a_gpu_of_another_sweep_is_logged_once_with_that_sweeps_process(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Trial(make("GPU-a"))
@@ -801,7 +811,7 @@ def test_a_wait_for_another_sweeps_gpu_is_said_once_with_the_process_that_uses_i
     assert_says(said, "0000 waits for", "another sweep", f"process {os.getpid()}")
 
 
-def test_a_wait_for_trials_of_the_same_sweep_is_not_said(
+def test_a_wait_for_trials_of_the_same_sweep_is_not_logged(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     places = make("GPU-a")
@@ -847,7 +857,7 @@ def test_a_gpu_with_an_uncorrectable_error_is_no_longer_used(make: Make) -> None
         places.lease(trial_spec(), RunningTrial()).__enter__()
 
 
-def test_what_a_trial_waits_for_is_logged_once(
+def test_the_reason_for_which_a_trial_waits_is_logged_once(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     places = learned(make("GPU-a"), 30)

@@ -103,9 +103,7 @@ def test_a_mean_has_the_decimals_of_its_interval() -> None:
 
 
 @needs_node
-def test_measured_numbers_of_a_column_have_equal_decimals_and_round_values_stay_as_written() -> (
-    None
-):
+def test_measured_numbers_in_a_column_have_equal_decimals_and_round_ones_stay_as_written() -> None:
     scores = [0.98712, 0.98734, 0.9871, 0.9902]
     assert answer(f"{scores}.map(numbers.formatOf({scores}))") == [
         "0.98712",

@@ -133,7 +133,7 @@ def test_an_exit_in_a_shared_cell_ends_each_trial_there(pool: KernelPool) -> Non
     assert [result.answer.floats for result in results] == [{"y": 2.0}] * 2
 
 
-def test_a_display_of_a_shared_cell_may_contain_what_plain_json_does_not_know(
+def test_a_shared_cell_may_display_dates_and_numpy_numbers_as_json(
     pool: KernelPool,
 ) -> None:
     shows = (
@@ -148,7 +148,7 @@ def test_a_display_of_a_shared_cell_may_contain_what_plain_json_does_not_know(
     assert output.data["application/json"] == {"day": "2026-01-02", "n": 3}
 
 
-def test_each_trial_has_what_a_shared_cell_reports_prints_and_writes_later(
+def test_each_trial_has_the_reports_and_prints_of_a_shared_cell_and_can_write_to_its_open_file(
     pool: KernelPool,
 ) -> None:
     log = pool.setup.cwd / "log.txt"
