@@ -67,7 +67,7 @@ def test_the_trial_has_default_values_in_a_notebook_run_by_hand(
     assert trial.checkpoint_dir.absolute() == tmp_path / "checkpoints" / "by-hand"
 
 
-def test_the_trial_is_read_from_the_environment_in_a_sweep(
+def test_in_a_sweep_the_call_trial_returns_what_the_environment_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out" / "checkpoints" / "0007"
@@ -80,7 +80,7 @@ def test_the_trial_is_read_from_the_environment_in_a_sweep(
     assert folder.is_dir()
 
 
-def test_a_report_does_not_end_a_stopped_trial_that_asks_should_stop_before_it_has_saved(
+def test_after_should_stop_returned_true_a_report_does_not_raise_so_that_the_trial_can_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # A socket's path must be short.

@@ -119,12 +119,12 @@ def test_the_epochs_of_a_seeded_loader_differ_in_order_and_augmentation() -> Non
     assert not bool((by_index[0][:, 1:] == by_index[1][:, 1:]).any())
 
 
-def test_numpy_and_torch_draw_different_numbers() -> None:
+def test_in_a_seeded_loader_numpy_and_torch_draw_different_numbers() -> None:
     draws = next(iter(seeded_loader(RawDraws())))[0].tolist()
     assert not set(draws[:8]) & set(draws[8:])
 
 
-def test_augmentation_depends_on_the_sample_and_not_on_its_position_in_the_epoch() -> None:
+def test_the_augmentation_of_a_sample_does_not_depend_on_its_position_in_the_epoch() -> None:
     shuffled, ordered = epochs()[0], epochs(shuffle=False, batch_size=5)[0]
     assert same([shuffled[shuffled[:, 0].argsort()]], [ordered])
     assert same([*seeded_loader(Augmented(), batch_size=None, seed=7)][:1], [ordered[0]])
@@ -199,7 +199,7 @@ def test_a_seeded_loader_refuses_shuffle_together_with_a_sampler() -> None:
         seeded_loader(Augmented(), shuffle=True, sampler=[1, 2])
 
 
-def test_an_iterable_dataset_repeats_for_the_same_number_of_workers() -> None:
+def test_an_iterable_dataset_gives_the_same_batches_again_with_the_same_number_of_workers() -> None:
     class Stream(IterableDataset[torch.Tensor]):
         def __iter__(self) -> Iterator[torch.Tensor]:
             for _ in range(6):

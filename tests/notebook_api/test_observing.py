@@ -82,7 +82,7 @@ class FitLoop:
         self.trainer.current_epoch += 1
 
 
-def test_lightnings_values_are_those_of_their_epoch_and_of_validate_and_test(
+def test_lightnings_metrics_become_points_of_their_epoch_and_of_validate_and_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Any] = []
@@ -246,7 +246,7 @@ def run_in(looks: list[list[str] | None], monkeypatch: pytest.MonkeyPatch) -> An
     return observing._RunOfTrial(module, trial), uris
 
 
-def test_a_server_that_does_not_answer_at_first_has_longer_than_a_run_that_is_missing(
+def test_the_wait_for_a_silent_mlflow_server_is_longer_than_the_wait_for_a_missing_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, uris = run_in([None, None, ["abc"]], monkeypatch)
@@ -262,7 +262,7 @@ def test_a_server_that_does_not_answer_at_first_has_longer_than_a_run_that_is_mi
 
 
 @pytest.mark.parametrize("error", [MlflowException("bad path"), OSError("502 Bad Gateway")])
-def test_only_a_call_that_fails_because_mlflow_does_not_answer_is_made_in_the_folder(
+def test_a_failed_mlflow_call_is_repeated_in_a_local_folder_only_if_the_server_does_not_answer(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, uris = run_in([["abc"], ["abc"], None], monkeypatch)
@@ -313,7 +313,9 @@ GOES_AWAY = """if True:
 
 
 @pytest.mark.slow
-def test_a_notebook_survives_mlflow_that_becomes_unavailable(tmp_path: Path) -> None:
+def test_a_notebook_continues_in_a_local_store_if_mlflow_becomes_unavailable(
+    tmp_path: Path,
+) -> None:
     script = """if True:
         mlflow.log_metric("val", 0.5, step=0)
         assert mlflow.active_run().info.run_id == made.info.run_id
@@ -369,14 +371,14 @@ def test_a_call_that_mlflow_refuses_fails_in_the_notebook(tmp_path: Path) -> Non
     "call",
     ["get_experiment_by_name('mine')", "search_runs()", "MlflowClient().search_experiments()"],
 )
-def test_a_notebook_without_a_run_may_read_from_mlflow_before_it_writes(
-    call: str, tmp_path: Path
-) -> None:
+def test_a_notebook_may_read_from_mlflow_before_it_has_a_run(call: str, tmp_path: Path) -> None:
     run_observed(f"mlflow.{call}", tmp_path, run_id=None)
 
 
 @pytest.mark.slow
-def test_only_values_that_mlflow_gets_without_a_step_are_counted(tmp_path: Path) -> None:
+def test_only_metrics_that_are_logged_to_mlflow_without_a_step_get_counted_steps(
+    tmp_path: Path,
+) -> None:
     script = """if True:
         from mlflow.utils.autologging_utils import MlflowAutologgingQueueingClient
         for epoch in range(3):

@@ -40,9 +40,7 @@ def unpool() -> None:
     torch.nn.MaxUnpool2d(2)(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64))
 
 
-def test_operations_that_are_not_replicable_are_named_once_and_their_warnings_still_displayed() -> (
-    None
-):
+def test_operations_that_are_not_replicable_are_named_once_and_their_warnings_displayed() -> None:
     with warnings.catch_warnings(record=True) as displayed:
         warnings.simplefilter("always")
         seed_everything(0)
@@ -95,7 +93,7 @@ def test_the_operations_in_torchs_warnings_about_gpus_are_recognized(
     assert [str(warning.message) for warning in displayed] == [text]
 
 
-def test_scikit_learn_runs_its_workers_while_warnings_are_observed() -> None:
+def test_parallel_workers_of_scikit_learn_still_run_while_warnings_are_observed() -> None:
     observe_warnings()
     calls = (delayed(abs)(number) for number in (-1, -2))
     assert Parallel(n_jobs=2)(calls) == [1, 2]

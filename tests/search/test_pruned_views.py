@@ -104,7 +104,9 @@ def test_a_diverged_trial_counts_as_the_worst_trial(direction: Direction, worst:
     assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
 
 
-def test_a_pruned_trial_without_a_report_or_a_completed_trial_does_not_count() -> None:
+def test_the_sampler_does_not_see_a_pruned_trial_without_a_report_or_before_any_completed_trial() -> (
+    None
+):
     assert seen(*CURVES, pruned()) == [one.value for one in CURVES]
     assert seen(pruned(0.3)) == []
 
@@ -178,7 +180,9 @@ def test_a_trial_that_failed_by_its_params_counts_as_the_worst_trial(
 
 
 @pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.INTERNAL])
-def test_a_trial_that_the_machine_has_failed_does_not_count(reason: Reason) -> None:
+def test_the_sampler_does_not_see_a_trial_that_failed_because_of_the_machine(
+    reason: Reason,
+) -> None:
     assert len(seen(*CURVES, failed(reason))) == len(CURVES)
 
 
@@ -197,7 +201,7 @@ def test_a_completed_trial_that_is_far_worse_than_all_others_counts_as_a_bad_one
     assert clipped == pytest.approx([0.25, 0.3, 0.35, 0.625])
 
 
-def test_a_bad_trial_of_an_earlier_study_replaces_none_of_its_other_trials() -> None:
+def test_clipping_an_outlier_of_an_earlier_study_leaves_its_other_scores_unchanged() -> None:
     own, *learned = losses(0.25, 0.25, 0.3, 1e6, 0.35)
     clipped = seen(own, learned=learned, direction="minimize", is_clipped=True)
     assert clipped == pytest.approx([0.25, 0.25, 0.3, 0.5, 0.35])

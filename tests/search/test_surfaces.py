@@ -42,7 +42,7 @@ def study_of(space: SearchSpace, score: Callable[[dict[str, Any]], float]) -> op
     return study
 
 
-def test_the_pair_that_interacts_comes_first_and_its_surface_is_the_true_score() -> None:
+def test_the_first_surface_is_of_the_two_interacting_params_and_predicts_their_true_score() -> None:
     space = space_of(SPACE)
 
     def loss(params: dict[str, Any]) -> float:

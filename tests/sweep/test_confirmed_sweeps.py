@@ -204,7 +204,7 @@ def test_a_stop_while_the_confirmation_waits_for_workers_ends_the_sweep(make_swe
     assert best_x(result) == 0.1
 
 
-def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its_name(
+def test_the_confirmation_left_by_a_removed_study_is_not_used_for_a_new_study_of_its_name(
     make_sweep: Make,
 ) -> None:
     sweep = make_sweep("removed")
@@ -224,7 +224,7 @@ def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its
     assert runs_of(sweep) == runs, "a call that is refused leaves the study as it was"
 
 
-def test_the_refusal_of_a_removed_studys_confirmation_names_its_copy_which_would_be_restored(
+def test_the_refusal_of_a_confirmation_left_by_a_removed_study_names_its_remote_copy(
     tmp_path: Path,
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s-confirm")
@@ -270,7 +270,7 @@ def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
     assert '"is_running":false' in page.read_text()
 
 
-def test_a_search_none_of_whose_trials_can_run_again_says_so_and_is_over(
+def test_a_search_whose_narrowed_space_fits_none_of_its_trials_ends_without_a_confirmation(
     make_sweep: Make,
 ) -> None:
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -289,7 +289,9 @@ def test_a_search_none_of_whose_trials_can_run_again_says_so_and_is_over(
     assert '"is_running":false' in page.read_text()
 
 
-def test_a_page_follows_no_confirmation_whose_storage_was_lost(make_sweep: Make) -> None:
+def test_the_page_of_a_search_ends_as_not_running_if_its_confirmation_loses_its_storage(
+    make_sweep: Make,
+) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if is_confirming(spec):
             paths.following("confirm").storage.unlink(missing_ok=True)

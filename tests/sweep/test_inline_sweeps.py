@@ -138,7 +138,7 @@ def all_fail(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
     ],
     ids=["range", "objective", "direction", "choices"],
 )
-def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spent_what_it_spent(
+def test_a_study_with_only_failures_begins_anew_after_a_correction_and_keeps_its_cost(
     make_sweep: Make, tmp_path: Path, corrected: dict[str, Any]
 ) -> None:
     cost = {"price_per_hour": 3600.0}
@@ -160,7 +160,7 @@ def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spen
 
 
 @pytest.mark.parametrize("allow_changes", [False, True])
-def test_a_study_in_which_no_trial_has_begun_takes_all_from_the_corrected_file(
+def test_a_study_killed_before_its_first_trial_uses_all_settings_of_the_corrected_file(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allow_changes: bool
 ) -> None:
     first = make_sweep(scored, start=[{"x": 0.5}], objective={"vol": "minimize"}).run
@@ -207,7 +207,7 @@ def test_a_trial_that_began_with_a_param_which_the_notebook_has_lost_fails_befor
     assert (ran, [*other.params]) == ([1], ["rate"])
 
 
-def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_what_was_spent(
+def test_a_kill_while_a_study_begins_anew_does_not_lose_the_cost_of_the_old_one(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = {"price_per_hour": 3600.0}
@@ -227,7 +227,7 @@ def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_what_was_spent
     assert find_study(str(tmp_path / "out"), storage=None).study.facts.replaced_trials == 1
 
 
-def test_a_study_that_began_anew_and_was_stopped_before_its_first_copy_continues_its_copy(
+def test_a_study_that_began_anew_and_was_killed_before_its_first_remote_copy_resumes(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = (tmp_path / "copies").as_uri()
@@ -300,7 +300,7 @@ def test_a_sweep_stops_if_another_machine_has_taken_over_its_remote_copy(
         make_sweep(taken_over, sync=sync).run()
 
 
-def test_a_sweep_that_was_succeeded_while_it_stood_still_ends_and_changes_the_study_no_more(
+def test_a_sweep_whose_folder_was_taken_over_ends_without_further_changes_to_the_study(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged = Mock()
@@ -325,7 +325,7 @@ def test_a_sweep_that_was_succeeded_while_it_stood_still_ends_and_changes_the_st
     logged.assert_not_called()
 
 
-def test_a_fixed_order_keeps_the_number_of_slots_of_the_first_sweep(
+def test_with_order_fixed_a_later_sweep_uses_the_number_of_slots_of_the_first_one(
     make_sweep: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_sweep(scored, jobs=1, study={"trials": 2, "order": "fixed"}).run()

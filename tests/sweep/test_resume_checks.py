@@ -121,7 +121,9 @@ def ran(folder: Path, number: int, made_of: Any) -> TrialRecord:
     return record
 
 
-def test_a_change_that_was_undone_before_a_trial_ran_with_it_is_no_change(tmp_path: Path) -> None:
+def test_a_study_resumes_after_a_change_that_was_undone_before_a_trial_ran_with_it(
+    tmp_path: Path,
+) -> None:
     paths = paths_of(tmp_path / "{run_id}.ipynb")
     trials = [ran(tmp_path, number, OLD) for number in range(2)]
     refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
@@ -130,7 +132,7 @@ def test_a_change_that_was_undone_before_a_trial_ran_with_it_is_no_change(tmp_pa
         refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
 
 
-def test_an_old_copy_in_which_no_trial_has_begun_removes_no_notebook_of_a_later_trial(
+def test_an_old_database_copy_without_trials_is_refused_if_notebooks_of_ended_trials_exist(
     storage: RDBStorage, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     name, paths = str(abs(hash(request.node.nodeid))), paths_of(tmp_path / "{run_id}.ipynb")
@@ -149,7 +151,7 @@ def test_an_old_copy_in_which_no_trial_has_begun_removes_no_notebook_of_a_later_
     ("before", "now", "said"),
     [({}, {"a.py": "1"}, "a.py is new"), ({"a.py": "1"}, {}, "a.py is gone")],
 )
-def test_a_module_that_trials_make_is_no_change_and_is_named_in_a_warning(
+def test_a_module_that_appeared_or_disappeared_is_named_in_a_warning_and_the_study_resumes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, before: Any, now: Any, said: str
 ) -> None:
     study = study_of(trial_record(), made_of={**OLD, "files": before})
@@ -173,7 +175,7 @@ def test_a_module_that_trials_make_is_no_change_and_is_named_in_a_warning(
     [([], False), ([failed()], False), ([failed(), completed()], True)],
     ids=["no trial", "only failures", "a completed trial"],
 )
-def test_no_notebook_is_run_for_a_proposal_whose_study_has_trials(
+def test_a_notebook_is_not_observed_again_for_a_study_that_has_a_completed_trial(
     storage: RDBStorage,
     tmp_path: Path,
     outcomes: list[TrialOutcome],

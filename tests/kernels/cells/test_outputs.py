@@ -83,7 +83,7 @@ def test_only_the_last_state_of_a_progress_bar_among_printed_lines_is_kept() -> 
     assert seen(outputs) == ["o:one\ntwo\n", "e:100%\n"]
 
 
-def test_the_streams_whose_lines_were_overwritten_are_named() -> None:
+def test_streams_that_overwrote_a_line_by_a_carriage_return_are_listed() -> None:
     bar = [text("stderr", "\r  0%"), text("stdout", "one\r\n"), text("stderr", "\r 50%\n")]
     assert redrawn([*bar, figure("below")]) == ["stderr"]
     assert redrawn([text("stdout", "\rone\n"), text("stdout", "two\r"), text("stdout", "\n")]) == []

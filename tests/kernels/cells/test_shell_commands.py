@@ -127,7 +127,7 @@ def test_a_stop_of_a_trial_ends_its_shell_command(tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_a_shell_command_stands_still_while_its_trial_is_frozen(
+def test_a_shell_command_is_paused_while_its_trial_is_frozen(
     tmp_path: Path, *, is_forked: bool
 ) -> None:
     ticks = "!for i in $(seq 200); do echo $i >> ticks; sleep 0.02; [ -e end ] && break; done; true"

@@ -172,7 +172,9 @@ def test_a_study_gives_its_files_after_its_outputs_were_moved_but_not_without_th
         stages.finetune(study={"name": "again"})
 
 
-def test_another_trial_as_input_is_refused_as_a_change(stages: Stages) -> None:
+def test_a_resumed_study_with_another_trial_as_its_input_is_refused_unless_changes_are_allowed(
+    stages: Stages,
+) -> None:
     stages.finetune()
     with pytest.raises(StudyError, match=r"inputs\.encoder was .*0003.*, now .*0001") as error:
         stages.finetune(take="0001", study={"trials": 4})

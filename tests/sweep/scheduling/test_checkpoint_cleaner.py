@@ -89,14 +89,16 @@ def names_in(folder: Path) -> list[int]:
         ({"completed": "remove"}, [3, 4, 5]),
     ],
 )
-def test_checkpoints_that_may_be_needed_are_kept_and_the_policy_decides_on_the_others(
+def test_checkpoints_of_trials_that_may_run_again_are_kept_and_settings_decide_on_the_others(
     folder: Path, policy: dict[str, Any], kept: list[int]
 ) -> None:
     assert left(folder, **policy) == kept
     assert (folder / "notes").is_dir()
 
 
-def test_a_trial_that_ends_while_the_best_is_searched_keeps_its_checkpoints(folder: Path) -> None:
+def test_a_trial_that_ends_while_the_cleaner_looks_for_the_best_keeps_its_checkpoints(
+    folder: Path,
+) -> None:
     records = {0: RECORDS[0], 1: trial_record(1, state=TrialState.RUNNING)}
 
     def ends_meanwhile() -> list[TrialRecord]:
@@ -115,7 +117,7 @@ def test_checkpoints_of_trials_that_will_be_confirmed_are_kept(folder: Path) -> 
     assert names_in(folder) == [1, 2, 3, 4, 5]
 
 
-def test_a_trial_that_the_space_no_longer_allows_makes_room_for_one_that_will_be_confirmed(
+def test_checkpoints_of_the_best_trial_outside_of_the_narrowed_space_are_not_kept_for_confirmation(
     folder: Path,
 ) -> None:
     params = {0: 0.5, 1: 3.0, 2: 0.7}
