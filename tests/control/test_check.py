@@ -116,7 +116,7 @@ def test_scores_of_a_notebook_that_draws_from_the_system_may_differ(
 
 
 @pytest.mark.kernel
-def test_an_effect_of_smoke_does_not_count_as_an_effect_of_params(
+def test_a_score_that_only_the_smoke_values_change_fails_the_check_of_params(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = checked(tmp_path, capsys, "val = epochs / 7e5 + seed", more="smoke: {epochs: 1}\n")
@@ -124,7 +124,7 @@ def test_an_effect_of_smoke_does_not_count_as_an_effect_of_params(
 
 
 @pytest.mark.kernel
-def test_with_smoke_only_the_typical_run_has_full_length(
+def test_of_the_runs_of_check_only_the_typical_one_ignores_the_smoke_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = ("import time", "time.sleep(0.05 * epochs); val = x * epochs + seed")
@@ -203,7 +203,7 @@ def test_faults_in_the_code_are_found_before_a_kernel_starts(
 @pytest.mark.parametrize(
     "name", ["mAP@[.5:.95]", "R^2", "val_loss (mean)", "f1 (macro", "a[", "é²"]
 )
-def test_the_name_of_a_score_is_looked_for_as_it_is(
+def test_a_score_whose_name_has_special_characters_is_found_in_the_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     notebook = write_notebook(
@@ -278,7 +278,7 @@ def test_the_finding_states_the_notebooks_own_seed_or_how_it_gets_the_trials_see
     assert all(word in f"{seed['text']} {seed['remedy']}" for word in words)
 
 
-def test_the_summary_does_not_say_that_an_unclear_check_holds(
+def test_an_unclear_check_does_not_count_as_passed_in_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = ("np.random.seed(42)", "val = x")
@@ -292,7 +292,7 @@ def test_the_summary_does_not_say_that_an_unclear_check_holds(
     assert "2 of 3" in summary and "1 unclear" in summary
 
 
-def test_a_score_that_may_be_hidden_is_not_called_missing(
+def test_a_score_that_may_be_among_unpacked_keyword_arguments_is_not_reported_as_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = "import sweeper\nsweeper.report(0, **measure(seed))"
@@ -309,7 +309,7 @@ def test_a_score_that_may_be_hidden_is_not_called_missing(
         ("import kerastic", {}, [False]),
     ],
 )
-def test_a_score_is_not_called_missing_if_a_library_or_a_module_may_log_it(
+def test_a_score_that_a_library_or_a_module_may_log_is_not_reported_as_missing(
     tmp_path: Path, code: str, more: dict[str, str], holds: list[bool | None]
 ) -> None:
     (tmp_path / "module_that_trains.py").write_text("import lightgbm")
@@ -422,7 +422,9 @@ def test_the_run_with_the_largest_params_keeps_smoke_values_and_the_fold_is_not_
     assert contrast.typical["epochs"] != 2
 
 
-def test_smoke_may_fix_all_swept_names(tmp_path: Path) -> None:
+def test_if_smoke_fixes_all_swept_names_only_the_typical_run_of_check_sets_a_param(
+    tmp_path: Path,
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="epochs = 20")
     settings = small_settings("s", space={"epochs": {"low": 1, "high": 50}}, smoke={"epochs": 1})
     contrast = contrast_of(settings, ResearchNotebook(path))

@@ -73,7 +73,7 @@ def test_a_change_is_kept_in_the_study_and_in_the_page(paths: StudyPaths) -> Non
         ({"body": {"../x": {"note": ""}}}, 400, "not a run id"),
     ],
 )
-def test_other_requests_change_nothing_and_are_told_why(
+def test_a_request_that_is_invalid_or_from_another_website_changes_no_note_and_gets_the_reason(
     paths: StudyPaths, changed: dict[str, Any], status: int, said: str
 ) -> None:
     got, reply = asked(paths, **changed)

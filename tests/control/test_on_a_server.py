@@ -59,7 +59,7 @@ def test_a_sweep_on_another_machine_is_named_and_its_trials_are_not_changed(
     assert [record.state for record in stopped] == [TrialState.STOPPED]
 
 
-def test_a_sweep_that_cannot_see_this_folder_is_not_asked_to_stop(
+def test_stop_refuses_a_sweep_on_another_machine_and_names_the_machine_to_run_it_on(
     postgres: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=postgres.url)

@@ -118,7 +118,7 @@ def test_a_replay_repeats_a_trial_bit_for_bit_and_does_not_change_it(
     assert (metadata.seed, metadata.params["x"]) == (swept.result.records[0].seed, 0.25)
 
 
-def test_a_replay_has_the_modules_and_the_fixed_values_that_the_trial_had(
+def test_a_replay_uses_the_trials_own_modules_and_fixed_values_after_both_have_changed(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shapes, notebook = swept.folder / "shapes.py", swept.trial("none")
@@ -171,7 +171,7 @@ def test_each_trial_is_replayed_with_the_settings_of_its_own_sweep(
     assert (code, [it["verdict"] for it in found]) == (0, ["equal"] * 3), printed
 
 
-def test_a_forked_kernel_without_a_proof_is_a_possible_cause_of_differences(
+def test_a_replay_that_differs_names_an_unchecked_forked_kernel_as_a_possible_cause(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook = swept.trial("generator")
@@ -187,7 +187,7 @@ def test_a_forked_kernel_without_a_proof_is_a_possible_cause_of_differences(
     assert "forked kernel" in found["causes"][-1]
 
 
-def test_without_its_kernel_a_trial_is_replayed_only_with_here_in_the_environment_of_a_sweep(
+def test_a_trial_whose_kernel_is_gone_is_replayed_only_with_the_option_here(
     swept: Swept,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -221,7 +221,7 @@ def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(
     assert "replays: 1 equal, 3 different" in printed
 
 
-def test_a_trial_that_used_a_gpu_is_replayed_without_one_only_with_here(
+def test_a_trial_that_used_a_gpu_is_replayed_without_one_only_with_the_option_here(
     swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = swept.result.records[0]

@@ -108,7 +108,7 @@ def test_a_sweep_that_does_not_stop_in_time_is_reported(
         assert [file.name for file in paths.requests.iterdir()] == [ALL]
 
 
-def test_a_trial_that_confirms_is_stopped_by_the_name_of_its_search(
+def test_stop_with_the_folder_of_a_search_stops_a_trial_of_its_confirming_study(
     sweep: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep.study.tell(sweep.ask().number, COMPLETED)

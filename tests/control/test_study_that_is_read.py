@@ -121,7 +121,7 @@ def test_the_page_in_a_cell_needs_no_other_file(folder: Path) -> None:
     assert "<script>alert" not in text
 
 
-def test_a_page_in_a_cell_has_the_notebooks_of_the_best_trials_if_they_are_large(
+def test_a_page_in_a_cell_leaves_out_notebooks_of_worse_trials_above_a_size_limit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = sweeper.load(folder).page()

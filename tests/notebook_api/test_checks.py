@@ -210,9 +210,7 @@ def test_state_that_a_checkpoint_does_not_restore_is_named() -> None:
     assert "load_state_dict" in result.remedy
 
 
-def test_the_checkpoint_check_fails_if_a_training_step_uses_state_outside_of_the_checkpoint() -> (
-    None
-):
+def test_the_checkpoint_check_fails_if_a_step_uses_state_outside_of_the_checkpoint() -> None:
     training = Training()
 
     def averaging(averaged: Any, **parts: Any) -> float:

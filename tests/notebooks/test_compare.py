@@ -42,7 +42,7 @@ def test_two_scores_that_differ_only_in_the_last_bit_count_as_different() -> Non
     assert str(compare(one, one)) == ""
 
 
-def test_in_a_comparison_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
+def test_in_a_comparison_nan_equals_nan_and_a_missing_score_has_an_infinite_distance() -> None:
     nan = ran(scores={"val": math.nan}, series={"loss": [(0, math.nan)]})
     also = ran(scores={"val": float("nan")}, series={"loss": [(0, float("nan"))]})
     assert not str(compare(nan, also))

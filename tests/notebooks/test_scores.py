@@ -95,7 +95,9 @@ def test_a_score_is_found_in_any_source(name: str) -> None:
 
 
 @pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(SOURCES, 2)))
-def test_of_two_sources_of_a_score_the_one_with_priority_counts(stronger: str, weaker: str) -> None:
+def test_of_two_sources_of_a_score_the_one_earlier_in_the_order_of_priority_counts(
+    stronger: str, weaker: str
+) -> None:
     assert left_by(stronger, weaker).scores == {"acc": SOURCES[stronger][0]}
     assert left_by(weaker, stronger).scores == {"acc": SOURCES[stronger][0]}
 
@@ -135,7 +137,7 @@ def test_a_named_variable_has_priority_over_the_variable_with_the_scores_name() 
 @pytest.mark.parametrize(
     "source", [{"variable": "a"}, {"expression": "m.score(X)"}, {"pattern": "acc=(.*)"}]
 )
-def test_no_other_source_replaces_a_named_source_that_gives_nothing(
+def test_a_score_is_missing_if_its_source_in_the_parameters_file_gives_nothing_except_for_reports(
     source: dict[str, str],
 ) -> None:
     named = {"acc": source}
@@ -347,7 +349,7 @@ def test_a_pattern_that_is_slow_on_each_line_is_given_up_after_a_limit_for_the_t
     assert observed.scraped(make_file).too_slow == {"loss"}
 
 
-def test_a_pattern_that_finds_no_number_is_not_replaced_by_a_variable() -> None:
+def test_a_variable_does_not_replace_a_score_whose_pattern_matched_no_number() -> None:
     unread = {"loss": {"steps": [], "values": [], "unread": {"step": 0, "text": "n/a"}}}
     found = scraped(
         scores={"acc": {"pattern": "acc=(.*)"}},

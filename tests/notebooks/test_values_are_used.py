@@ -280,7 +280,7 @@ def run(shell: Any, sources: list[str]) -> list[Any]:
 @pytest.mark.parametrize("name", ["lr", "ϵ"])
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
-def test_cells_read_the_trials_value_of_a_name_or_the_name_is_refused(
+def test_generated_cells_read_only_the_trials_value_of_a_name_unless_the_name_is_refused(
     shell: Any, name: str, data: st.DataObject
 ) -> None:
     sources = data.draw(cells(name))
@@ -295,7 +295,7 @@ def test_cells_read_the_trials_value_of_a_name_or_the_name_is_refused(
 
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
-def test_an_attribute_has_the_value_of_the_trial_or_is_refused(
+def test_generated_cells_read_only_the_trials_value_of_an_attribute_unless_it_is_refused(
     shell: Any, data: st.DataObject
 ) -> None:
     pieces = [data.draw(st.sampled_from(ATTRIBUTE_READS))]
@@ -336,7 +336,7 @@ def test_a_default_is_refused_if_all_calls_pass_another_value(
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_star_import_that_overwrites_a_name_is_seen_in_two_trials(
+def test_a_swept_name_overwritten_by_a_star_import_is_reported_after_two_trials(
     shell: Any, data: st.DataObject
 ) -> None:
     pieces = ["from overwriting import *", data.draw(st.sampled_from(READS))]

@@ -104,9 +104,7 @@ def test_a_diverged_trial_counts_as_the_worst_trial(direction: Direction, worst:
     assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
 
 
-def test_the_sampler_does_not_see_a_pruned_trial_without_a_report_or_before_any_completed_trial() -> (
-    None
-):
+def test_the_sampler_does_not_see_pruned_trials_without_reports_or_completed_trials() -> None:
     assert seen(*CURVES, pruned()) == [one.value for one in CURVES]
     assert seen(pruned(0.3)) == []
 

@@ -295,7 +295,7 @@ def test_a_value_that_is_too_long_on_the_command_line_is_refused_in_one_line(tex
         (None, (600.0, False)),
     ],
 )
-def test_another_address_of_a_cluster_keeps_how_the_file_uses_a_cluster(
+def test_overriding_the_address_of_a_cluster_keeps_the_files_keys_wait_and_insecure(
     stated: dict[str, Any] | None, kept: tuple[float, bool]
 ) -> None:
     cluster = {} if stated is None else {"cluster": stated}

@@ -245,7 +245,7 @@ def test_a_sign_belongs_to_the_number_also_for_a_pattern_of_digits(
     assert numbers(pattern, text) == expected
 
 
-def test_a_group_that_has_matched_nothing_has_no_reading() -> None:
+def test_a_pattern_whose_optional_group_matches_nothing_gives_no_number() -> None:
     assert numbers(r"loss=([0-9.]+)?", "loss=") == []
 
 

@@ -84,7 +84,9 @@ def test_a_dimension_has_its_stated_type_or_the_type_of_its_bounds(entry: Any, k
         ({"grid_search": [32, 64]}, [32, 64]),
     ],
 )
-def test_keys_of_other_tools_are_refused_with_the_equivalent_entry(entry: Any, here: Any) -> None:
+def test_a_range_in_the_form_of_another_tool_is_refused_with_the_equivalent_entry(
+    entry: Any, here: Any
+) -> None:
     with pytest.raises(ValidationError) as raised:
         read_dimension(entry)
     written = raised.value.errors()[0]["msg"].partition("; write ")[2]
@@ -110,7 +112,7 @@ def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
         assert choices.count() == 2
 
 
-def test_different_values_are_stored_as_different_scalars() -> None:
+def test_different_values_of_any_type_are_stored_as_different_scalars() -> None:
     values: list[Any] = [
         *([1], [1.0], [True], "[1]", "json:[1]", 'json:"json:[1]"', [[1]], ["1"], [None]),
         *(1, "1", None, [], {}, {"a": 1}, {"a": [1]}, {"a": "1"}, "json:", "ä", ["ä"], -0.5),
@@ -184,7 +186,7 @@ def test_the_value_1_does_not_open_the_branch_of_true() -> None:
     assert not space.exists("x", {"o": 1})
 
 
-def test_a_param_is_missing_only_where_its_branch_is_open() -> None:
+def test_a_param_counts_as_missing_only_if_its_branch_is_open() -> None:
     space = space_of(**OPTIMIZERS)
     assert space.missing({"optimizer": "adam"}) == ["width"]
     assert {*space.missing({"optimizer": "sgd", "width": 16})} == {"nesterov"}
@@ -220,7 +222,7 @@ def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
         ({"width": 16}, {"width": 16}),
     ],
 )
-def test_a_param_of_a_branch_brings_the_params_that_open_it(
+def test_stating_a_param_of_a_branch_adds_the_params_that_open_the_branch(
     params: dict[str, Any], completed: dict[str, Any]
 ) -> None:
     assert space_of(**OPTIMIZERS).completed(params) == completed

@@ -204,9 +204,7 @@ def test_trials_that_ran_before_a_param_was_swept_do_not_count_for_importances(
 
 
 @pytest.mark.slow  # scikit-learn is imported
-def test_a_retry_whose_value_is_outside_of_its_narrowed_range_does_not_prevent_importances() -> (
-    None
-):
+def test_importances_are_computed_although_a_retry_has_a_value_outside_of_its_range() -> None:
     made = study_of(30, wider_from=30)
     made.get_trials(deepcopy=False)[-1].params["x"] = 0.9
     assert [*forest_importances(made, ["val"])["val"]] == ["x", "y"]

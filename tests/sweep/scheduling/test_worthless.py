@@ -81,18 +81,14 @@ def test_a_sweep_continues_if_its_first_trials_differ_or_are_too_few(
     assert rule().judge(trials) is None
 
 
-def test_equal_scores_with_few_digits_such_as_accuracies_are_reported_but_do_not_end_the_sweep() -> (
-    None
-):
+def test_equal_accuracies_with_few_digits_are_reported_but_do_not_end_the_sweep() -> None:
     trials = [trial(n, {"lr": n / 10}, ACCURACY) for n in range(3)]
     found = rule().judge(trials)
     assert isinstance(found, Tied)
     assert found.run_ids == ["0000", "0001", "0002"]
 
 
-def test_trials_with_equal_scores_and_different_outputs_are_reported_but_do_not_end_the_sweep() -> (
-    None
-):
+def test_equal_scores_with_different_outputs_are_reported_but_do_not_end_the_sweep() -> None:
     trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(3)]
     assert isinstance(rule("a tree of depth 3", "a tree of depth 4").judge(trials), Tied)
 
