@@ -198,7 +198,7 @@ def test_characters_that_an_encoding_lacks_are_written_as_escapes() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 @pytest.mark.parametrize("fault", ["No space left on device", None])
-def test_a_stream_that_has_failed_drops_all_text(fault: str | None) -> None:
+def test_output_to_a_stream_that_has_failed_is_dropped_without_an_error(fault: str | None) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     if fault is not None:
@@ -256,7 +256,7 @@ def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     ("score", "is_refused"),
     [("val", False), ("val:max", False), ("val:min", True), ("val_acc", True), ("1", True)],
 )
-def test_the_command_that_named_the_score_may_be_repeated_but_cannot_name_another_one(
+def test_the_option_score_may_be_repeated_for_an_existing_file_but_must_not_name_another_score(
     folder: Path, score: str, is_refused: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, file = ["n.ipynb", "--score", score], Path("n.yml")
@@ -292,7 +292,7 @@ def test_an_empty_parameters_file_counts_as_missing(
 
 
 @pytest.mark.parametrize("file", ["missing/n.yml", "n.ipynb/n.yml"])
-def test_a_proposal_that_cannot_be_kept_is_refused_before_the_notebook_runs(
+def test_a_parameters_file_that_cannot_be_written_is_refused_before_the_notebook_runs(
     folder: Path, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
     message = refused(["n.ipynb", "--yes", "-p", file], capsys)
@@ -346,7 +346,7 @@ def proposed(*words: str) -> proposal._Proposal:
         ("\nQ\n", None),
     ],
 )
-def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the_chosen_score(
+def test_the_answer_to_the_question_about_a_score_is_its_name_number_or_a_direction(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -361,7 +361,7 @@ def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the
     assert "trial 0001 changes one value" in shown
 
 
-def test_a_number_in_the_list_is_no_score_of_the_command_line(folder: Path) -> None:
+def test_the_option_score_does_not_accept_the_number_of_a_score_in_the_list(folder: Path) -> None:
     with pytest.raises(SettingsError, match="no score '2'"):
         proposed("--score", "2")
 
@@ -457,7 +457,7 @@ def test_options_of_a_proposal_are_refused_if_there_is_a_parameters_file(
 
 
 @pytest.mark.slow  # it imports what a sweep imports
-def test_sigterm_ends_a_run_of_a_notebook_without_a_sweep_and_removes_its_folder(
+def test_sigterm_ends_the_observed_run_of_init_and_removes_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outputs = []

@@ -89,7 +89,7 @@ def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
         path_of(a_spec(tmp_path), name)
 
 
-def test_a_workers_paths_are_below_its_root(tmp_path: Path) -> None:
+def test_all_paths_of_a_trial_on_a_worker_are_below_the_workers_root_folder(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "root"
     workload, below = a_workload(home), root / str(home)[1:]
     there = Mirror(root=root).workload(workload, host="node7")
@@ -152,7 +152,7 @@ def close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "stat", stat)
 
 
-def test_a_folder_that_the_sweeps_user_may_not_enter_is_sent_empty(
+def test_contents_of_a_folder_that_the_user_may_not_enter_are_not_sent_to_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = a_workload(tmp_path / "home")
@@ -162,7 +162,7 @@ def test_a_folder_that_the_sweeps_user_may_not_enter_is_sent_empty(
     assert files.travelling_files(workload) == ([], [], [closed])
 
 
-def test_a_file_in_a_folder_that_the_workers_user_may_not_enter_is_no_error(
+def test_a_worker_makes_no_link_to_a_file_in_a_folder_that_its_user_may_not_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror, workload = Mirror(root=tmp_path / "root"), a_workload(tmp_path / "home")

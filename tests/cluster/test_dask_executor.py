@@ -238,7 +238,7 @@ def test_workers_that_cannot_fetch_the_data_end_the_sweep_at_once(
     assert time.monotonic() - began_s < 120
 
 
-def test_a_sweep_that_was_succeeded_waits_for_no_trial_on_a_worker(
+def test_a_sweep_whose_study_was_taken_over_does_not_wait_for_its_trials_on_workers(
     tmp_path: Path, two_slots: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = DaskExecutor.open(acting_workload(tmp_path), Cluster(url=two_slots), 1)

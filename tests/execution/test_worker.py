@@ -268,7 +268,7 @@ def test_a_killed_kernel_fails_the_trial_and_its_outputs_are_kept(bench: Bench) 
     assert node.metadata["sweeper"]["exit_code"] == -9
 
 
-def test_a_kernel_that_is_killed_shortly_before_its_sweep_stops_has_not_failed(
+def test_a_trial_whose_kernel_is_killed_shortly_before_its_sweep_stops_counts_as_stopped(
     bench: Bench,
 ) -> None:
     def stop_soon(running: RunningTrial, _: Point) -> None:
@@ -432,7 +432,7 @@ def test_files_next_to_the_notebook_that_a_trial_overwrites_are_named_in_its_out
     assert outcome.notices == {Notice.OVERWRITTEN_FILES: ("best.pt",)}
 
 
-def test_a_kernel_that_sigkill_does_not_end_is_given_up_together_with_its_gpu(
+def test_a_kernel_that_survives_sigkill_is_abandoned_and_its_gpu_is_no_longer_used(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hasten_ends(monkeypatch)
@@ -448,7 +448,7 @@ def test_a_kernel_that_sigkill_does_not_end_is_given_up_together_with_its_gpu(
         assert outcome.reason is Reason.NO_GPU
 
 
-def test_a_kernel_runs_its_exit_handlers_and_soon_ends_with_all_that_it_has_started(
+def test_a_kernel_runs_its_exit_handlers_and_ends_within_seconds_with_all_its_child_processes(
     bench: Bench,
 ) -> None:
     started = time.monotonic()

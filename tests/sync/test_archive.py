@@ -151,7 +151,9 @@ def test_a_file_that_was_added_to_the_folder_is_named_in_a_warning(
     assert "a/cache.bin is not in version" in caplog.text
 
 
-def test_the_same_data_is_sent_once_and_may_be_the_newest_again(make: Make) -> None:
+def test_pushing_earlier_data_again_sends_nothing_and_makes_it_the_newest_version(
+    make: Make,
+) -> None:
     home = make("home")
     old = pushed(home)
     pushed(home, {"more": b"x"})

@@ -132,7 +132,7 @@ def test_a_copy_of_the_studys_folder_does_not_take_over_the_lease(leases: Leases
         leases("copy of study").wait_until_free(copied, is_stopped=lambda: True)
 
 
-def test_the_lease_of_an_earlier_version_is_not_free(leases: Leases) -> None:
+def test_a_lease_written_by_an_earlier_version_counts_as_held(leases: Leases) -> None:
     leases("study").take("one")
     stated = json.loads(leases.owner().text)
     del stated["folder"]

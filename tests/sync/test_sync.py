@@ -161,7 +161,9 @@ def as_if_dead() -> None:
     store.put("digits/owner.json", json.dumps(owner).encode())
 
 
-def test_a_restored_study_that_logs_to_a_server_still_does(tmp_path: Path) -> None:
+def test_a_restored_study_keeps_the_address_of_the_mlflow_server_that_it_logs_to(
+    tmp_path: Path,
+) -> None:
     a, b = Machine(tmp_path / "a"), Machine(tmp_path / "b", has_store=True)
     with a.opened():
         assert a.study is not None
@@ -278,7 +280,9 @@ def test_ended_trials_are_copied_before_checkpoints_of_running_ones(tmp_path: Pa
         assert is_whole()
 
 
-def test_a_hurried_copy_does_not_wait_for_its_interval(tmp_path: Path) -> None:
+def test_after_hurry_the_next_remote_copy_is_made_before_its_interval_has_passed(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path, every_s=3600)
     with a.opened():
         a.run()
@@ -294,7 +298,7 @@ def numbers_in_copy() -> list[str]:
     return sorted(n.split("/")[2] for n in names_in_copy() if n.startswith("checkpoints/0000/"))
 
 
-def test_a_trial_that_ends_while_it_is_copied_is_not_ended_in_the_copy_without_its_checkpoints(
+def test_a_remote_copy_states_a_trials_end_only_together_with_its_last_checkpoint(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -411,7 +415,9 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
         assert "objects/next" in objects()
 
 
-def test_an_object_is_removed_one_manifest_after_the_last_one_that_names_it(tmp_path: Path) -> None:
+def test_an_object_in_the_store_is_removed_one_manifest_after_the_last_one_that_names_it(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path)
     with a.opened():
         a.run()
@@ -493,7 +499,7 @@ def test_objects_that_have_vanished_from_the_store_are_sent_again(tmp_path: Path
         assert f"checkpoints/{run_id}/model.pt" in manifest().files
 
 
-def test_a_copy_stays_whole_if_a_removal_fails_after_it_was_carried_out(
+def test_a_copy_stays_whole_if_an_object_was_removed_but_the_stores_answer_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = Machine(tmp_path)
@@ -817,7 +823,7 @@ def test_a_sweep_in_the_same_folder_resumes_at_once_after_a_kill(tmp_path: Path)
             assert manifest().generation == 2
 
 
-def test_an_outdated_folder_does_not_overwrite_a_copy_that_was_continued_elsewhere(
+def test_a_folder_that_is_older_than_its_remote_copy_is_refused_and_does_not_overwrite_the_copy(
     tmp_path: Path,
 ) -> None:
     a, b = Machine(tmp_path / "a"), Machine(tmp_path / "b")
@@ -898,7 +904,9 @@ def test_a_full_disk_refuses_a_study_that_would_begin_anew_in_one_message(tmp_pa
             copy.begin_anew()
 
 
-def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_path: Path) -> None:
+def test_a_restoration_replaces_the_incomplete_database_of_a_sweep_killed_at_its_start(
+    tmp_path: Path,
+) -> None:
     a = swept(tmp_path / "a")
     b = Machine(tmp_path / "b")
     with closing(sqlite3.connect(b.paths.storage)) as half, half:
@@ -914,7 +922,7 @@ def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_pa
     assert b.trials() == a.trials()
 
 
-def test_the_reason_why_a_copy_cannot_be_restored_is_named_and_nothing_is_restored(
+def test_a_remote_copy_that_cannot_be_restored_is_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
     swept(tmp_path / "a")
@@ -1086,7 +1094,9 @@ def test_no_sweep_begins_while_the_store_is_unavailable(
         pass
 
 
-def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Path) -> None:
+def test_with_databases_on_servers_only_files_are_copied_and_restored_to_the_same_output_path(
+    tmp_path: Path,
+) -> None:
     def machine(folder: str) -> RemoteCopy:
         paths = StudyPaths.parse(str(tmp_path / folder / "d.{run_id}.ipynb"), study="digits")
         paths.folder.mkdir(parents=True, exist_ok=True)

@@ -152,7 +152,7 @@ def test_a_writer_that_hangs_at_its_end_is_awaited_only_for_the_time_that_is_lef
     assert left_s() > -4, "it is given 10 s otherwise"
 
 
-def test_no_run_ends_before_its_start_if_the_clock_is_set_back(tmp_path: Path) -> None:
+def test_no_mlflow_run_ends_before_its_start_if_the_clock_is_set_back(tmp_path: Path) -> None:
     writer, store = writer_of(tmp_path, "digits")
     an_hour_later = time.time() + 3600
     record = trial_record(notebook=tmp_path / "0000.ipynb", started_at_s=an_hour_later)
@@ -241,7 +241,7 @@ def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) 
     ],
     ids=["a deleted experiment", "a newer MLflow", "an older MLflow"],
 )
-def test_problems_that_do_not_pass_are_found_before_a_store_is_opened(
+def test_a_deleted_experiment_or_another_mlflow_version_is_refused_before_a_store_is_opened(
     tmp_path: Path, change: str, remedy: str
 ) -> None:
     opened(tmp_path).close()
@@ -501,7 +501,7 @@ def test_the_tags_of_a_trial_that_has_completed_do_not_state_why_it_was_stopped_
     assert RunWriter.open(store_in(store, "stopped before")).runs == {record.run_id: first}
 
 
-def test_runs_of_trials_that_only_another_copy_of_the_study_has_are_kept_under_other_names(
+def test_mlflow_runs_of_trials_that_the_restored_study_lacks_are_renamed_and_kept(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer, of_study = writer_of(store, "restored")
@@ -595,7 +595,7 @@ def test_the_run_of_a_short_trial_is_as_complete_as_that_of_a_long_one(tmp_path:
     assert files == {"0000.ipynb", "0000.html"}
 
 
-def test_only_the_current_call_is_lost_if_the_writer_dies(
+def test_only_the_call_in_progress_is_lost_if_the_process_that_writes_to_mlflow_dies(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -613,7 +613,7 @@ def test_only_the_current_call_is_lost_if_the_writer_dies(
     assert [tracker.has_end_of(record) for record in ended] == [False, True, True, True, True]
 
 
-def test_a_start_that_mlflow_did_not_accept_is_written_before_the_trial_ends(
+def test_the_start_of_a_trial_that_mlflow_refused_is_written_again_while_the_trial_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_starts, "_AGAIN_S", 0.0)
@@ -654,7 +654,7 @@ def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
     tracker.close()
 
 
-def test_files_are_uploaded_although_other_calls_always_wait(
+def test_files_of_trials_are_uploaded_even_if_other_calls_are_always_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NeverEmpty(queue.SimpleQueue[Any]):
@@ -698,7 +698,7 @@ def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
 
 
-def test_values_that_a_notebook_has_logged_are_kept_if_a_later_attempt_has_other_numbers(
+def test_the_mlflow_run_of_an_attempt_is_kept_if_the_next_attempt_has_other_numbers(
     store: Path, tmp_path: Path
 ) -> None:
     writer, of_study = writer_of(store, "kept")

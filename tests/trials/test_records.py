@@ -28,7 +28,7 @@ def runs(elapsed_s: float = 0.0, waits_for: str = "") -> Progress:
     )
 
 
-def test_no_time_is_predicted_before_a_trial_has_ended_by_itself() -> None:
+def test_the_time_left_is_unknown_before_a_trial_has_completed() -> None:
     assert seconds_left([], [runs()], to_start=9) is None
     assert seconds_left([ended(3.0, TrialState.FAILED)], [], to_start=9) is None
 
