@@ -107,7 +107,9 @@ def test_an_objective_named_like_a_column_of_the_live_table_has_a_second_column_
     assert row.split() == ["0007", "0.25", "12", "4/9", "1m15s", "512", "MB"]
 
 
-def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_table_shows_the_attempt_of_a_trial_that_is_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
 
 

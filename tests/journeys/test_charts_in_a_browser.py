@@ -148,7 +148,9 @@ def test_the_tooltip_of_a_line_describes_a_selected_trial_completely(
     assert {"val", "x", "lr", "kind", "duration"} <= set(text.split())
 
 
-def test_curves_show_the_values_at_the_step_under_the_pointer(tmp_path: Path, page: Any) -> None:
+def test_the_tooltip_of_curves_lists_all_trials_values_at_the_step_under_the_pointer(
+    tmp_path: Path, page: Any
+) -> None:
     trials = [trial(tmp_path, n) for n in range(3)]
     for number, one in enumerate(trials):
         steps = list(range(11))

@@ -339,7 +339,7 @@ _NOT_COLD = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 6
 
 
 @pytest.mark.parametrize("name", [*CORPUS, *LEADING])
-def test_an_executed_notebook_equals_one_from_an_ordinary_kernel(
+def test_an_executed_notebook_equals_one_that_nbclient_ran_in_a_fresh_kernel(
     name: str,
     pool: KernelPool,
     references: References,

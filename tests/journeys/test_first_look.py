@@ -84,7 +84,7 @@ BASELINE = (
         (BASELINE, "oof_nn_rmse", 0.02),
     ],
 )
-def test_the_winner_is_the_best_by_the_notebooks_own_score(
+def test_the_winner_of_a_sweep_without_a_file_is_the_best_by_the_score_found_in_the_notebook(
     cells: tuple[str, ...], name: str, first: float | None
 ) -> None:
     write(*cells, COUNTED)

@@ -76,7 +76,9 @@ def test_a_sweep_shows_a_table_while_trials_run_and_only_lines_afterwards(
     assert not [it for it in full if it[-1] != "…" and not any(word in it for word in MLFLOW)]
 
 
-def test_a_proposed_sweep_of_a_notebook_starts_with_enter(tmp_path: Path) -> None:
+def test_a_sweep_that_is_proposed_for_a_notebook_starts_when_the_user_presses_enter(
+    tmp_path: Path,
+) -> None:
     cell = "acc = 1 - (lr - 0.3) ** 2\nprint(f'acc={acc:.4f}')"
     write_notebook(tmp_path / "my.ipynb", cell, parameters="lr = 0.1")
     terminal = Terminal("my.ipynb", "-j", "2", cwd=tmp_path)
@@ -146,7 +148,7 @@ def test_no_color_is_obeyed_and_a_dumb_terminal_gets_only_lines(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_table_follows_many_short_trials_until_their_end(tmp_path: Path) -> None:
+def test_the_live_table_remains_until_30_short_trials_are_written_to_mlflow(tmp_path: Path) -> None:
     terminal = sweep(tmp_path, "val = x", study="trials: 30", rows=40)
     assert terminal.wait() == 0, terminal.text
     check(terminal)

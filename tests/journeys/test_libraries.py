@@ -71,7 +71,9 @@ def test_with_explicit_reports_library_logs_are_ignored(notebook: Path) -> None:
     assert [record.reason for record in result.records] == ["no_score"]
 
 
-def test_runs_that_a_notebook_leaves_open_get_the_status_of_its_trial(tmp_path: Path) -> None:
+def test_mlflow_runs_that_a_failed_notebook_leaves_open_get_the_status_failed(
+    tmp_path: Path,
+) -> None:
     opens = """
 import atexit, mlflow, os, signal, time
 mlflow.start_run()

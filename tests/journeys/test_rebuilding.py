@@ -112,7 +112,7 @@ def test_a_lost_study_and_its_mlflow_runs_are_rebuilt_and_no_trial_runs_twice(
     assert len(runs) == 5
 
 
-def test_a_removed_database_is_reported_and_not_replaced_by_an_empty_one(
+def test_a_sweep_whose_studys_database_was_removed_is_refused_and_creates_no_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -118,7 +118,7 @@ def test_scores_are_the_same_float_everywhere_and_mlflow_has_one_flat_run_per_tr
     assert "maximize val" in rest
 
 
-def test_layers_may_be_swept_as_lists_and_enqueued_by_hand(
+def test_lists_and_mappings_can_be_choices_of_a_swept_param_and_be_queued_by_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cells = (

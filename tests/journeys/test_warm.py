@@ -57,7 +57,7 @@ def metadata(record: Any) -> Any:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_no_more_kernels_are_forked_if_state_leaks_from_one_fork_to_the_next(
+def test_kernels_are_started_and_no_longer_forked_if_files_leak_from_one_trial_to_the_next(
     tmp_path: Path,
 ) -> None:
     """An example: a shared cell saves weights, and each trial loads, trains and saves them."""
@@ -145,7 +145,7 @@ def test_random_numbers_of_the_operating_system_differ_between_all_forked_trials
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
 
-def test_a_zygote_that_dies_loses_no_trial(tmp_path: Path) -> None:
+def test_if_a_zygote_dies_no_trial_is_lost_and_another_zygote_forks_kernels(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         "import os, signal\nimport sweeper\nfrom pathlib import Path",

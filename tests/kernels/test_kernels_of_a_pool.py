@@ -97,14 +97,16 @@ def test_a_stop_that_interrupts_the_last_cell_or_the_reading_of_a_score_makes_th
     assert result.ending == Stopped()
 
 
-def test_a_kernel_that_ends_while_a_score_is_read_has_died(tmp_path: Path) -> None:
+def test_a_kernel_that_exits_while_a_score_is_read_counts_as_died(tmp_path: Path) -> None:
     source = write_notebook(tmp_path / "nb.ipynb", "import os")
     with kernel_pool(tmp_path, imports=None) as pool:
         _, result = run_alone(source, pool, variables=["os._exit(3)"])
     assert (result.ending, result.exit_code) == (KernelDied(), 3)
 
 
-def test_a_notebook_that_lets_its_kernel_end_in_good_order_has_finished(tmp_path: Path) -> None:
+def test_a_notebook_that_shuts_down_its_kernel_in_an_orderly_way_counts_as_finished(
+    tmp_path: Path,
+) -> None:
     ends = "get_ipython().kernel.do_shutdown(True)"
     source = write_notebook(tmp_path / "nb.ipynb", f"import time\n{ends}; time.sleep(2)")
     with kernel_pool(tmp_path, imports=None) as pool:
@@ -112,7 +114,7 @@ def test_a_notebook_that_lets_its_kernel_end_in_good_order_has_finished(tmp_path
     assert result.ending == Finished()
 
 
-def test_a_client_without_descriptors_for_its_sockets_closes_those_that_it_has(
+def test_a_client_that_runs_out_of_file_descriptors_closes_the_sockets_it_has_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     client = QuickClient(connection_file=str(tmp_path / "k.json"))
@@ -316,7 +318,9 @@ listens = sum(it.status == psutil.CONN_LISTEN for it in psutil.Process().net_con
 
 
 @FORKED_OR_NOT
-def test_forked_children_print_without_an_open_port(is_forked: bool, tmp_path: Path) -> None:
+def test_prints_of_a_notebooks_child_process_arrive_although_the_kernel_opens_no_port(
+    is_forked: bool, tmp_path: Path
+) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", PRINTING_CHILD, "import time; time.sleep(1)")
     with kernel_pool(tmp_path, imports="import psutil" if is_forked else None) as pool:
         node, result = run_alone(notebook, pool, variables=["listens"])

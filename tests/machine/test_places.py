@@ -197,7 +197,7 @@ def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
 # --- the memory of the machine -------------------------------------------------------------------
 
 
-def test_trials_without_gpus_run_at_the_same_time_and_know_whether_they_were_alone() -> None:
+def test_trials_without_gpus_run_at_the_same_time_and_record_whether_they_were_alone() -> None:
     places = Places()
     first = Trial(places)
     assert first.begun().is_alone
@@ -273,7 +273,9 @@ def test_as_many_trials_share_a_gpu_as_their_stated_memory_allows(make: Make) ->
     assert alone.begun().memory_fraction is None
 
 
-def test_a_trial_reserves_the_largest_peak_so_far_plus_a_tenth(make: Make) -> None:
+def test_a_trial_reserves_the_largest_gpu_memory_peak_of_earlier_trials_plus_a_tenth(
+    make: Make,
+) -> None:
     places = learned(learned(make("GPU-a"), 10), 4)
     trials = [Trial(places, number=number) for number in range(4)]
     assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
@@ -325,7 +327,9 @@ def test_a_trial_uses_a_small_free_gpu_and_does_not_wait_for_a_larger_one_in_use
     assert names(Trial(make(driver=driver), alone_on).begun()) == "GPU-small"
 
 
-def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:
+def test_a_trial_waits_if_other_programs_use_the_gpu_memory_that_it_would_reserve(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 10)
     driver.used["GPU-a"] = 31 * GIB
@@ -406,7 +410,7 @@ def test_a_peak_that_could_not_be_measured_does_not_change_later_reservations(
 
 
 @pytest.mark.parametrize(("busy_share", "peak_bytes"), [(0.5, None), (None, None), (0.0, 0)])
-def test_a_peak_of_zero_bytes_counts_only_if_the_gpu_did_no_work(
+def test_a_measured_peak_of_zero_bytes_is_believed_only_if_the_gpu_did_no_work(
     make: Make, busy_share: float | None, peak_bytes: int | None
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -440,7 +444,9 @@ def test_a_trial_that_ran_out_of_gpu_memory_runs_again_on_an_empty_gpu_without_a
     after.begun()
 
 
-def test_a_trial_that_needs_more_memory_than_any_gpu_has_gets_a_gpu_alone(make: Make) -> None:
+def test_a_trial_predicted_to_need_more_memory_than_any_gpu_has_gets_a_gpu_alone(
+    make: Make,
+) -> None:
     places = learned(make("GPU-a"), 39)
     first = Trial(places)
     first.begun()
@@ -594,7 +600,9 @@ def test_gpu_memory_used_by_a_shell_command_of_the_trial_counts_as_the_trials_ow
         os.kill(command, signal.SIGKILL)
 
 
-def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(make: Make) -> None:
+def test_a_gpu_library_that_fails_to_start_counts_as_out_of_memory_only_on_a_shared_gpu(
+    make: Make,
+) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="oh")
     places = make("GPU-a")
     with places.lease(trial_spec(), RunningTrial()) as place:
@@ -605,7 +613,7 @@ def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(ma
         assert places.settle(place, outcome, fault=fault).reason is Reason.OUT_OF_MEMORY
 
 
-def test_without_a_known_gpu_a_trial_that_must_be_alone_gets_the_whole_machine() -> None:
+def test_without_a_known_gpu_an_out_of_memory_error_counts_as_lack_of_host_memory() -> None:
     """XLA uses this message also without a GPU; only the notebook sees GPUs of other makers."""
     places = Places()
     message = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."
@@ -627,7 +635,7 @@ class NoCheckpoints(CudaCheckpoints):
     lock = checkpoint = restore = unlock = _accept
 
 
-def test_a_trial_that_runs_alone_asks_frozen_trials_to_end_once_no_other_one_runs() -> None:
+def test_a_trial_that_needs_the_machine_alone_asks_frozen_trials_to_end_if_no_other_runs() -> None:
     places = Places(look_s=0.01)
     first, second = Trial(places, number=0), Trial(places, number=1)
     first.freeze()

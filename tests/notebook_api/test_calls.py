@@ -143,7 +143,7 @@ def test_any_whole_number_is_a_step_and_a_metric_may_be_called_step(step: Any) -
 
 
 @given(st.floats())
-def test_every_float_survives_json(value: float) -> None:
+def test_every_float_is_read_from_json_as_it_was_written(value: float) -> None:
     text = json.dumps(encode_float(value), allow_nan=False)
     assert repr(float(json.loads(text))) == repr(value)
 

@@ -245,7 +245,7 @@ def round_trip(training: Training) -> None:
     ],
     ids=["overfits", "overfits-raising", "gradients", "loader", "round-trip"],
 )
-def test_the_training_continues_as_if_no_check_had_run(check: Callable[[Training], Any]) -> None:
+def test_no_check_changes_the_training_that_follows_it(check: Callable[[Training], Any]) -> None:
     checked, alone = Training(), Training()
     checked.model.eval()
     alone.model.eval()

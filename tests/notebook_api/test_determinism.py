@@ -130,7 +130,7 @@ def test_the_augmentation_of_a_sample_does_not_depend_on_its_position_in_the_epo
     assert same([*seeded_loader(Augmented(), batch_size=None, seed=7)][:1], [ordered[0]])
 
 
-def test_a_loader_continues_at_the_epoch_that_set_epoch_has_set() -> None:
+def test_a_seeded_loader_continues_at_the_epoch_that_set_epoch_was_given() -> None:
     loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
     loader.sampler.set_epoch(1)  # type: ignore[attr-defined]
     assert same([torch.cat(list(loader))], epochs()[1:])
@@ -139,7 +139,7 @@ def test_a_loader_continues_at_the_epoch_that_set_epoch_has_set() -> None:
 @pytest.mark.parametrize(
     "workers", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["none", "two-persistent"]
 )
-def test_a_loader_with_the_state_of_another_continues_at_its_epoch(
+def test_a_seeded_loader_that_loads_another_ones_state_continues_at_its_epoch(
     workers: dict[str, Any],
 ) -> None:
     first: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7, **workers)

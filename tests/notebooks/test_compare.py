@@ -86,7 +86,7 @@ def test_a_comparison_names_the_series_that_differs_at_the_smallest_step_first()
     assert str(compare(one, other)).startswith("b: from step 0 on")
 
 
-def test_params_and_facts_that_differ_are_listed_with_both_values() -> None:
+def test_params_and_package_versions_that_differ_are_listed_with_both_values() -> None:
     facts = {f"package{n}": "1.0" for n in range(20)}
     found = compare(
         ran(params={"x": 1, "y": "a"}, environment={"Python": "3.11", **facts}),

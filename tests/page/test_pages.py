@@ -183,7 +183,9 @@ def test_the_pages_data_say_whether_torch_is_installed_to_predict_scores(
         assert data(tmp_path, "study")["is_predicting"] is has_torch
 
 
-def test_a_page_is_not_written_if_its_studys_folder_is_gone(tmp_path: Path) -> None:
+def test_writing_a_page_fails_and_creates_no_folder_if_the_studys_folder_is_gone(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "gone", record(0, tmp_path))
     assert not (tmp_path / "gone").exists()

@@ -160,7 +160,7 @@ def test_points_with_equal_values_are_spread_to_the_same_positions_each_time() -
 
 
 @needs_node
-def test_a_box_has_the_quartiles_and_whiskers_without_outliers() -> None:
+def test_a_box_plot_has_quartiles_and_whiskers_that_end_before_outliers() -> None:
     box = answer("scales.box([1, 2, 3, 4, 5, 100])")
     assert (box["first"], box["middle"], box["third"], box["high"]) == (2.25, 3.5, 4.75, 5)
 

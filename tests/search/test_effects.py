@@ -100,7 +100,7 @@ def test_no_effects_are_computed_if_all_scores_are_equal() -> None:
     assert measured(CUBE, lambda _: 1.0, trials=12) == {}
 
 
-def test_the_noise_is_that_between_runs_of_the_same_params() -> None:
+def test_the_estimated_noise_is_the_standard_deviation_between_runs_of_the_same_params() -> None:
     noise = random.Random(3)
     study = studied(CUBE, lambda params: params["x"] ** 2 + noise.gauss(0, 0.02))
     models = ScoreModels(study, space_of(CUBE), ["val"])
@@ -135,7 +135,7 @@ def test_pruned_trials_count_with_their_predicted_scores_and_failed_ones_do_not_
     assert models.noise == {}, "predicted scores have errors of their own"
 
 
-def test_the_noise_of_scores_without_effects_is_their_standard_deviation() -> None:
+def test_the_estimated_noise_of_scores_without_effects_is_their_standard_deviation() -> None:
     noise = random.Random(2)
     study = studied(CUBE, lambda _: noise.gauss(0, 0.02))
     models = ScoreModels(study, space_of(CUBE), ["val"])

@@ -137,7 +137,7 @@ def test_the_reason_for_pruning_nan_contains_no_prediction() -> None:
     assert why.startswith("pruned at step 1 with nan; 6 completed trials, median")
 
 
-def test_nan_values_and_equal_values_predict_nothing() -> None:
+def test_no_trial_is_pruned_if_early_scores_are_nan_or_all_equal() -> None:
     study = studied([(math.nan, 0.5), (math.inf, 0.6), *TELLING[:3]])
     assert not PredictivePruner().prune(study, reports(study, 0.0))
     study = studied([(0.5, end) for _, end in TELLING])

@@ -94,7 +94,7 @@ def test_bad_pruned_trials_have_worse_predicted_scores_than_good_completed_ones(
     assert bad < middle < 0.9 * min(value for value in good if value is not None)
 
 
-def test_a_predicted_score_may_be_the_best_and_an_outlier_is_cut_off() -> None:
+def test_the_predicted_score_of_a_pruned_trial_may_be_the_best_and_an_outlier_is_clipped() -> None:
     assert seen(*CURVES, pruned(0.6))[-1] == pytest.approx(1.2)
     assert seen(*CURVES[:3], pruned(-9.0))[-1] == pytest.approx(0.1 - 4 * (0.4 - 0.1))
 
@@ -140,7 +140,7 @@ def test_no_trial_is_pruned_at_the_last_step_of_completed_trials(begin: Any) -> 
     assert opened.study.why_to_prune(second.number, pruner) is None
 
 
-def test_the_gaussian_process_continues_after_a_pruned_trial_and_one_out_of_memory(
+def test_the_gaussian_process_still_proposes_new_params_after_pruned_and_infeasible_trials(
     begin: Any,
 ) -> None:
     pytest.importorskip("torch")

@@ -104,7 +104,9 @@ def test_an_override_does_not_change_the_settings_themselves(load_settings: Load
     assert settings.fixed == {"epochs": 5}
 
 
-def test_a_fixed_name_leaves_the_space_and_the_start_trials(load_settings: Load) -> None:
+def test_a_param_that_is_fixed_is_removed_from_the_space_and_the_start_trials(
+    load_settings: Load,
+) -> None:
     settings = load_settings(EVERYTHING)
     changed = settings.with_overrides(fixed={"lr": 0.5, "epochs": 1})
     assert set(changed.search_space) == {*settings.search_space} - {"lr"}
@@ -221,7 +223,7 @@ def test_flags_for_confirm_override_the_parameters_file() -> None:
         both.with_overrides(fixed={"seed": 1})
 
 
-def test_a_study_that_sweeps_the_seed_has_to_begin_anew_to_be_confirmed() -> None:
+def test_a_confirmation_of_a_study_that_sweeps_the_seed_is_refused_with_a_remedy() -> None:
     space = {"seed": [1, 2], "x": [1, 2]}
     plain = Settings.from_mapping({"objective": {"a": "maximize"}, "space": space})
     with pytest.raises(SettingsError, match=r"remove it from space .*begin another"):

@@ -160,7 +160,9 @@ def test_numbers_truth_values_and_texts_are_stored_unchanged() -> None:
         ([{"a": [1]}], {"a": [True]}, False),
     ],
 )
-def test_a_dimension_allows_its_values_and_no_others(entry: Any, value: Any, allowed: bool) -> None:
+def test_a_dimension_allows_only_values_of_its_range_or_choices_and_type(
+    entry: Any, value: Any, allowed: bool
+) -> None:
     assert read_dimension(entry).allows(value) is allowed
 
 
@@ -174,14 +176,16 @@ def test_a_dimension_allows_its_values_and_no_others(entry: Any, value: Any, all
         (["a", "b", "c"], 3),
     ],
 )
-def test_a_dimension_counts_its_values(entry: Any, count: int | None) -> None:
+def test_a_dimension_knows_its_number_of_values_or_none_if_it_is_continuous(
+    entry: Any, count: int | None
+) -> None:
     assert read_dimension(entry).count() == count
 
 
 # --- branches ------------------------------------------------------------------------------------
 
 
-def test_the_value_1_does_not_open_the_branch_of_true() -> None:
+def test_the_value_1_does_not_open_a_branch_with_the_condition_true() -> None:
     space = space_of(o=[True, False], x={"low": 0, "high": 1, "when": {"o": True}})
     assert not space.exists("x", {"o": 1})
 

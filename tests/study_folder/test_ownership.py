@@ -121,7 +121,7 @@ def test_asking_whether_a_study_is_swept_creates_no_folder_if_it_has_none_here(
     assert not gone.folder.exists()
 
 
-def test_a_sweep_elsewhere_is_recognized_even_if_the_clocks_of_machines_differ(
+def test_the_age_of_another_machines_owner_file_is_right_even_if_clocks_differ(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept_elsewhere(paths, ago_s=30)

@@ -20,7 +20,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("number", NUMBERS.split())
-def test_a_call_is_repeated_until_a_fault_of_the_machine_has_ended(number: str) -> None:
+def test_certain_error_numbers_of_the_system_count_as_faults_of_the_machine(number: str) -> None:
     assert is_of_the_machine(OSError(getattr(errno, number), "…"))
     assert is_of_the_machine(zmq.ZMQError(getattr(errno, number)))
 
@@ -90,7 +90,7 @@ def test_after_a_lost_answer_the_second_function_is_called_instead_of_the_change
     assert caplog.records[-1].getMessage() == "db can be used again"
 
 
-def test_a_disk_that_fails_again_and_again_is_reported_only_twice(
+def test_a_disk_that_fails_again_at_once_is_reported_twice_and_then_only_after_it_is_stable(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "_SETTLED_S", 0.3)

@@ -91,7 +91,9 @@ def runs_of(sweep: Sweep) -> list[TrialRecord]:
     return list(find_study(str(sweep.plan.paths.folder), storage=None).study.records())
 
 
-def test_the_winner_of_the_fresh_seeds_is_the_best_and_not_the_luckiest(done: SweepResult) -> None:
+def test_a_confirmed_sweeps_best_trial_has_the_best_mean_on_fresh_seeds_not_the_luckiest_score(
+    done: SweepResult,
+) -> None:
     assert best_x(done) == 0.4
     data = json.loads(json.dumps(done.to_json(), allow_nan=False))
     assert data["best"]["won_by"] == "confirmed_mean"
@@ -117,7 +119,7 @@ def test_the_confirming_study_has_records_notebooks_and_runs_in_mlflow(
     assert "winner" in (paths.page_files / "study.js").read_text()
 
 
-def test_a_later_command_reads_the_same_winner_of_a_search(
+def test_a_later_command_reads_the_same_confirmed_winner(
     done: SweepResult, make_sweep: Make
 ) -> None:
     folder = make_sweep("done").plan.paths.folder

@@ -179,7 +179,7 @@ def test_a_study_killed_before_its_first_trial_uses_all_settings_of_the_correcte
     assert [record.params["x"] == 0.25 for record in result.records] == [True, False]
 
 
-def test_a_trial_that_began_with_a_param_which_the_notebook_has_lost_fails_before_it_runs(
+def test_an_interrupted_trial_with_a_param_that_the_notebook_no_longer_has_fails_before_it_runs(
     tmp_path: Path,
 ) -> None:
     def sweep(name: str, run: RunTrial, **changes: Any) -> Any:

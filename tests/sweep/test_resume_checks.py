@@ -57,7 +57,7 @@ def test_a_study_is_not_resumed_with_outputs_at_other_paths(
         assert_says(str(error.value), "-o ", template, old, remedy, "--study NAME")
 
 
-def test_the_same_outputs_may_be_written_in_another_way(tmp_path: Path) -> None:
+def test_a_study_resumes_if_another_output_template_means_the_same_paths(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to("out")
     study = study_of(trial_record(), template=f"{tmp_path}/out/my.{{run_id}}.ipynb")
@@ -69,7 +69,9 @@ def test_the_same_outputs_may_be_written_in_another_way(tmp_path: Path) -> None:
         refuse_other_outputs(study, paths_of(tmp_path / template))
 
 
-def test_a_study_without_trials_may_get_other_outputs_and_another_store(tmp_path: Path) -> None:
+def test_a_study_without_trials_may_get_other_output_paths_and_another_mlflow_store(
+    tmp_path: Path,
+) -> None:
     template = f"{tmp_path}/out/my.{{run_id}}.ipynb"
     study = study_of(template=template, tracking_uri="http://server:5000")
     paths = paths_of(tmp_path / "new" / "{run_id}.ipynb")
@@ -97,7 +99,7 @@ def test_a_study_that_logs_to_a_server_is_not_moved_to_the_default_store(tmp_pat
         refuse_leaving_the_store(study, paths)
 
 
-def test_a_notebook_in_another_folder_does_not_continue_a_study_unless_the_first_one_was_moved(
+def test_a_notebook_in_another_folder_continues_a_study_only_if_the_first_one_was_moved_there(
     tmp_path: Path,
 ) -> None:
     first, second = (tmp_path / name / "train.ipynb" for name in ("exp1", "exp2"))

@@ -34,9 +34,7 @@ def test_a_printed_value_counts_until_the_notebook_reports_the_metric() -> None:
     assert running.points.metrics == {"loss": 1.0}
 
 
-def test_values_of_a_library_get_its_name_as_a_prefix_if_a_source_with_priority_gives_the_score() -> (
-    None
-):
+def test_a_librarys_values_get_its_name_as_a_prefix_if_a_source_with_priority_counts() -> None:
     points: list[Point] = []
     kept: list[Point] = []
     running = RunningTrial(Points(points.append))

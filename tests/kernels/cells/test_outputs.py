@@ -54,7 +54,7 @@ def test_a_line_of_megabytes_takes_no_longer_than_many_short_ones(end: str) -> N
     assert time.process_time() - started < 5, "nbclient takes hours"
 
 
-def test_text_and_figures_keep_their_order() -> None:
+def test_joined_outputs_keep_the_order_of_printed_text_and_figures() -> None:
     outputs = [
         output
         for epoch in "012"

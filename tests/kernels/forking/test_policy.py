@@ -158,7 +158,9 @@ def test_only_the_first_failure_of_a_kind_in_a_forked_kernel_is_checked_in_a_sta
     assert policy.doubts_failure("an exception")
 
 
-def test_a_failure_that_only_happens_in_forked_kernels_ends_forking(policy: ForkPolicy) -> None:
+def test_no_kernel_is_forked_any_more_after_a_failure_that_happened_only_in_a_forked_one(
+    policy: ForkPolicy,
+) -> None:
     proven(policy)
     policy.refuse_for_failure("0009", "In [3]: RuntimeError: CUDA")
     assert not policy.forks(READY)

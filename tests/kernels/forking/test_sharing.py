@@ -79,7 +79,7 @@ def test_a_file_opened_by_shared_cells_has_the_same_position_in_each_trial(
     assert [result.answer.floats["n0"] for result in results] == [2.0, 2.0]
 
 
-def test_shared_cells_see_a_fixed_parameter(pool: KernelPool) -> None:
+def test_shared_cells_run_with_the_values_of_fixed_parameters(pool: KernelPool) -> None:
     results = run_shared(
         pool,
         "import random\nrandom.seed(seed)\nvalues = [random.random() for _ in range(rows)]",

@@ -263,7 +263,7 @@ def make_sweep(home: Dataset, tmp_path: Path) -> MakeSweep:
     return make
 
 
-def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
+def test_the_first_trial_waits_for_the_data_and_later_trials_use_the_same_version(
     home: Dataset, make_sweep: MakeSweep, tmp_path: Path
 ) -> None:
     result = make_sweep(2).run()

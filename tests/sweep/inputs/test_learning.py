@@ -96,7 +96,9 @@ def test_a_call_that_is_refused_changes_neither_what_a_study_has_learned_nor_its
     assert stored() == before
 
 
-def test_a_misleading_earlier_study_does_not_prevent_a_good_result(tmp_path: Path) -> None:
+def test_a_study_finds_its_optimum_although_it_learns_from_a_study_with_another_optimum(
+    tmp_path: Path,
+) -> None:
     sweep(tmp_path, "misled", best=0.9, trials=12)
     found = sweep(tmp_path, "here", best=0.1, trials=22, learn_from=["misled"])
     assert abs(found["best"]["params"]["x"] - 0.1) < 0.02

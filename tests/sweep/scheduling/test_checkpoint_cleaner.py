@@ -133,7 +133,7 @@ def test_checkpoints_of_the_best_trial_outside_of_the_narrowed_space_are_not_kep
 @pytest.mark.parametrize(
     ("confirm", "kept"), [({}, [2, 3]), ({"confirm": {"best": 2, "seeds": 2}}, [0, 1, 2, 3])]
 )
-def test_all_runs_of_a_repeated_trial_are_kept_as_long_as_its_mean_may_be_among_the_best(
+def test_checkpoints_of_all_repeats_are_kept_while_their_mean_may_be_among_the_best(
     folder: Path, confirm: Any, kept: list[int]
 ) -> None:
     repeats = {"repeat": {"seeds": 2}, "study": {"trials": 8}, **confirm}
@@ -168,7 +168,7 @@ def test_a_confirming_study_keeps_the_checkpoints_of_all_its_runs_until_it_has_a
     assert kept_after(folder, cleaner, ends) == kept
 
 
-def test_the_winner_on_fresh_seeds_keeps_its_checkpoints_when_the_search_continues(
+def test_the_confirmed_winner_keeps_its_checkpoints_when_the_search_continues(
     folder: Path,
 ) -> None:
     plan = plan_of([RECORDS[0]], [7], objective="val", direction="maximize")
@@ -203,7 +203,7 @@ def test_an_error_of_the_cleaner_ends_no_trial_and_is_logged_once(
     assert "checkpoints could not be removed: MemoryError" in record.getMessage()
 
 
-def test_the_last_attempt_at_a_trial_decides_whether_its_checkpoints_are_kept(folder: Path) -> None:
+def test_checkpoints_of_a_failed_trial_are_kept_until_its_retry_has_ended(folder: Path) -> None:
     assert 3 in left(
         folder, trial_record(6, state=TrialState.RUNNING, retry_of=3), completed="remove"
     )

@@ -171,7 +171,7 @@ def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_trial_restarts_the
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
-def test_trials_that_run_out_of_memory_again_when_they_run_alone_have_failed_in_a_row(
+def test_a_sweep_ends_if_several_trials_in_a_row_run_out_of_memory_even_alone(
     swept: Swept,
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -504,7 +504,7 @@ def test_a_frozen_trial_ends_with_the_sweep_if_the_storage_is_lost_while_the_nex
 
 
 @pytest.mark.parametrize(("left_s", "begins"), [(59.0, False), (61.0, True)])
-def test_frozen_trials_go_before_new_ones_that_have_no_time_to_complete(
+def test_a_frozen_trial_is_continued_if_the_time_left_is_too_short_for_a_new_trial(
     storage: RDBStorage,
     make_scheduler: Make,
     monkeypatch: pytest.MonkeyPatch,
@@ -549,7 +549,7 @@ def test_a_trial_is_not_frozen_after_a_stop_because_its_slot_would_get_no_other_
     assert (control.is_frozen, control.stop_reason) == (False, None), "it runs until it completes"
 
 
-def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason(
+def test_an_error_of_the_sampler_ends_the_sweep_and_is_kept_as_the_reason(
     storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small_settings("broken", study={"trials": 3})
