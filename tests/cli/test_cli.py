@@ -227,7 +227,7 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
 
 
-def test_the_trials_after_an_option_are_added_to_those_before_the_option(
+def test_positional_words_before_and_after_an_option_are_all_targets_of_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for command in ("replay out/s -j 4 7 0012", "diff out/s --json 7 12", "stop --json out/s 7 12"):
@@ -377,7 +377,7 @@ def test_the_option_score_does_not_accept_the_number_of_a_score_in_the_list(fold
         ("nothing", "terminal", False, False, False),
     ],
 )
-def test_a_question_is_asked_only_where_the_user_sees_it_and_can_answer(
+def test_a_question_is_asked_only_if_input_and_output_are_a_terminal_and_without_quiet(
     monkeypatch: pytest.MonkeyPatch,
     typed_at: str,
     shown_at: str,
@@ -437,7 +437,7 @@ def test_the_magic_refuses_options_that_only_a_terminal_has(
 
 
 @pytest.mark.slow
-def test_the_magic_keeps_the_braces_of_its_line(
+def test_the_magic_sweep_does_not_replace_braces_in_its_line_by_variables(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from IPython.core.interactiveshell import InteractiveShell

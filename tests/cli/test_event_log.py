@@ -32,7 +32,7 @@ def test_each_event_is_a_whole_line_with_a_version_and_the_trial(tmp_path: Path)
     )
 
 
-def test_a_reader_that_goes_away_does_not_end_the_sweep() -> None:
+def test_a_reader_that_closes_the_event_pipe_does_not_end_the_sweep() -> None:
     reading, writing = os.pipe()
     log = EventLog(f"/dev/fd/{writing}")
     os.close(reading)

@@ -141,7 +141,9 @@ def damaged(value: Any, chance: random.Random) -> Any:
     return {**value, key: damaged(value[key], chance)}
 
 
-def test_a_wrong_answer_of_a_worker_fails_at_most_its_trial(tmp_path: Path) -> None:
+def test_an_invalid_answer_of_a_worker_fails_at_most_its_trial_and_never_the_sweep(
+    tmp_path: Path,
+) -> None:
     whole = TrialOutcome(
         state=TrialState.COMPLETED, scores={"val": 0.5}, series={"val": [(0, 0.5)]}, message="m"
     )

@@ -188,7 +188,7 @@ def test_a_sweep_waits_for_a_cluster_no_longer_than_its_time_limit(tmp_path: Pat
     assert time.monotonic() - began_s < Cluster(url=address).wait / 2
 
 
-def test_a_long_wait_for_workers_is_stated_with_all_its_digits(tmp_path: Path) -> None:
+def test_a_message_states_a_wait_of_six_hours_for_workers_as_21600_s(tmp_path: Path) -> None:
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "6h"})

@@ -79,7 +79,7 @@ def test_the_files_of_a_trials_code_keep_their_relative_positions(
     assert len(list((study / "code").glob("*.json"))) == 3  # two of code, one environment
 
 
-def test_a_trial_of_a_later_sweep_has_its_own_code_and_no_changed_file_is_replaced(
+def test_export_writes_the_code_of_a_trials_own_sweep_and_replaces_no_edited_file(
     project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = project[0] / "out" / "kept"

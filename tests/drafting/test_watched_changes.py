@@ -54,7 +54,7 @@ def changes(*cells: str) -> tuple[dict[str, list[str]], list[str], list[Any]]:
         ("d = {'m': Model()}\nm = d['m']\nm.fit(X)", ["d", "m"]),
     ],
 )
-def test_a_statement_is_noted_with_the_objects_that_it_changes(
+def test_for_each_statement_the_names_of_the_objects_that_it_changes_are_recorded(
     statement: str, changed: list[str]
 ) -> None:
     found, *_ = changes(FITTED, statement)

@@ -39,7 +39,7 @@ def guards(sweep: int | None = None) -> list[psutil.Process]:
     return found
 
 
-def test_the_repetition_for_a_proof_writes_only_into_the_private_folder(
+def test_the_repeated_run_that_checks_forked_kernels_writes_only_into_the_private_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs: list[TrialSpec] = []

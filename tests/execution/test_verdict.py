@@ -119,7 +119,7 @@ def test_lack_of_memory_is_reported_as_such_and_not_as_a_cell_error(
     assert outcome.message == f"In [4]: {error}"
 
 
-def test_a_trial_that_finds_a_full_disk_fails_only_if_its_earlier_attempt_did_so_too(
+def test_a_trial_fails_for_a_full_disk_only_if_its_earlier_attempt_was_stopped_for_that_too(
     tmp_path: Path,
 ) -> None:
     found = judged(failed_with("In [4]: OSError: [Errno 28] No space left on device: '/scratch/x'"))

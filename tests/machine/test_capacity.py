@@ -105,7 +105,7 @@ def test_free_memory_is_the_smallest_of_all_control_groups(
         ("0::/user/one", {}, "0::/user/two", True),  # The machine has the only limit.
     ],
 )
-def test_a_process_shares_the_memory_of_a_limit_only_if_it_is_below_the_limit(
+def test_two_processes_share_memory_only_if_both_are_in_the_control_group_with_the_limit(
     tmp_path: Path, groups: str, limits: dict[str, str], other: str, is_shared: bool
 ) -> None:
     root = machine(tmp_path, groups, **limits)
@@ -202,7 +202,7 @@ def test_no_trial_is_frozen_if_only_a_quarter_of_the_processes_and_threads_is_le
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system counts no threads")
-def test_the_limit_of_a_users_processes_counts_threads_and_does_not_bind_root(
+def test_the_limit_of_a_users_processes_includes_threads_and_does_not_apply_to_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))

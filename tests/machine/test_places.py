@@ -551,7 +551,7 @@ def test_a_trial_alone_that_lacks_host_memory_next_to_another_sweep_is_stopped_a
     assert (settled.is_infeasible, settled.state) == (is_infeasible, state)
 
 
-def test_a_trial_is_not_infeasible_if_another_sweep_or_program_has_come_to_its_gpu(
+def test_a_trial_out_of_memory_is_not_infeasible_if_another_sweep_or_program_used_its_gpu(
     make: Make,
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="why")

@@ -46,7 +46,9 @@ def test_an_argument_that_a_call_leaves_out_is_added_to_the_call(
     assert "# was" in source
 
 
-def test_a_name_without_its_owner_is_refused_with_the_owner_whose_call_leaves_it_out() -> None:
+def test_the_remedy_for_an_argument_name_alone_proposes_it_with_the_class_whose_call_leaves_it_out() -> (
+    None
+):
     assert "'SVC.C'" in Assignments([SVM + "m = SVC()"]).remedy_for_unknown("C")
 
 
@@ -54,7 +56,7 @@ def test_a_trial_with_the_default_of_a_left_out_argument_does_not_change_the_cel
     assert with_values([SVM + "SVC()"], {"SVC.C": 1.0}, repr) == [SVM + "SVC()"]
 
 
-def test_the_original_value_of_a_left_out_argument_is_its_default() -> None:
+def test_the_original_value_of_an_argument_that_a_call_leaves_out_is_its_default() -> None:
     assert Assignments([SVM + "SVC()"]).plain_value("SVC.C") == 1.0
 
 

@@ -33,7 +33,7 @@ def test_a_variable_is_replaced_in_every_unicode_form_of_its_name(tmp_path: Path
     assert node.cells[0].source == "ϵ = 2  # was 1"
 
 
-def test_a_letter_that_python_reads_as_another_one_is_named_only_where_python_reads_it(
+def test_unicode_letters_that_python_normalizes_must_be_normalized_in_variable_names_only(
     tmp_path: Path,
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "cfg = {'\u00b5': 1}\nf(cfg)", parameters="ϵ = 1")
@@ -107,7 +107,7 @@ def test_two_parameters_cells_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "julia"])
-def test_the_values_of_a_papermill_output_are_kept_where_a_trial_sets_no_others(
+def test_values_in_the_injected_parameters_of_a_papermill_output_are_kept_unless_a_trial_sets_them(
     tmp_path: Path, language: str
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "lr = 0.03", "fit()", parameters="lr = 1\nwd = 2")

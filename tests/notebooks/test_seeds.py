@@ -60,7 +60,7 @@ SKLEARN = (
         (["import numpy as np\nnp.random.seed()"], []),
     ],
 )
-def test_seeds_are_found_by_the_function_that_gets_them_except_in_data_splits(
+def test_seeds_are_found_as_arguments_of_seeding_functions_except_in_data_splits(
     cells: Sequence[str], numbers: Sequence[int]
 ) -> None:
     found = own_seeds([Cell(number, cell) for number, cell in enumerate(cells, start=1)])

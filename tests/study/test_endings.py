@@ -60,7 +60,7 @@ def test_a_notebook_states_an_end_unknown_to_the_study_only_if_the_study_lacks_t
 
 
 @pytest.mark.parametrize("scores", [{}, {"loss": 0.5}, {"acc": math.nan}, {"acc": math.inf}])
-def test_a_notebook_that_completed_without_its_objectives_states_no_end(
+def test_a_notebook_without_a_finite_score_for_each_objective_does_not_state_an_end(
     tmp_path: Path, scores: Mapping[str, float]
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")

@@ -124,7 +124,7 @@ def test_repeats_of_a_proposal_continue_after_a_restart_but_not_after_a_failure(
         {"space": {"x": {"low": 2.0, "high": 3.0}}},
     ],
 )
-def test_a_proposal_is_repeated_only_with_the_params_of_its_first_run(
+def test_a_proposal_is_not_repeated_if_the_changed_space_no_longer_fits_its_params(
     repeat: Any, now: dict[str, Any]
 ) -> None:
     opened = repeat(6, space=RANGE, seeds=2)

@@ -164,7 +164,7 @@ def test_a_storage_that_stays_unavailable_raises_and_the_ended_trial_is_not_run_
         {"state": "unheard of"},
     ],
 )
-def test_an_end_in_a_notebook_counts_only_for_the_same_attempt_of_the_same_study(
+def test_a_notebooks_end_of_another_attempt_or_study_is_ignored_and_the_trial_runs_again(
     begin: Begin, changes: dict[str, Any]
 ) -> None:
     trials = begin()

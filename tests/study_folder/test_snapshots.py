@@ -37,7 +37,9 @@ def paths(tmp_path: Path) -> StudyPaths:
     return StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
 
 
-def test_a_snapshot_and_an_environment_are_read_as_they_were_written(paths: StudyPaths) -> None:
+def test_a_snapshot_of_code_and_an_environment_are_read_as_they_were_written(
+    paths: StudyPaths,
+) -> None:
     found = read_snapshot(paths, keep_snapshot(paths, SNAPSHOT))
     assert found == SNAPSHOT
     frozen = found.frozen_in("/elsewhere/notebooks")

@@ -233,7 +233,9 @@ def test_a_signal_that_arrives_while_a_trial_is_being_stopped_causes_no_deadlock
     subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
 
 
-def test_the_time_spent_counts_each_sweep_once(storage: RDBStorage) -> None:
+def test_the_time_spent_on_a_study_is_the_sum_of_its_sweeps_each_counted_once(
+    storage: RDBStorage,
+) -> None:
     named, cost = small_settings("spent"), Cost(price_per_hour=3600.0, budget=100.0)
     first = Spending(Study.open(storage, named), cost, since=time.monotonic() - 10)
     first.write()

@@ -99,7 +99,7 @@ def test_a_machine_fetches_what_another_machine_has_pushed(make: Make, gets: lis
     assert pushed(make("third"), FILES) == version  # equal files, whenever they were written
 
 
-def test_a_study_keeps_its_version_and_a_new_study_uses_the_newest(
+def test_a_study_keeps_its_version_of_the_data_and_a_new_study_uses_the_newest(
     make: Make, gets: list[str]
 ) -> None:
     home, away = make("home"), make("away")

@@ -781,7 +781,7 @@ def test_a_restored_study_continues_in_a_folder_with_another_name(tmp_path: Path
     assert not list((tmp_path / "b").rglob("*.part"))
 
 
-def test_a_restoration_that_failed_uses_what_has_arrived_and_repeats_what_failed(
+def test_a_restoration_repeats_failed_downloads_and_does_not_download_existing_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept(tmp_path / "a")

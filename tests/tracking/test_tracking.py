@@ -292,7 +292,7 @@ def fail_first(
     monkeypatch.setattr(writer._client, call, fails)
 
 
-def test_a_trial_whose_start_was_not_written_is_written_completely_at_its_end(
+def test_a_trial_whose_start_mlflow_refused_is_written_completely_at_its_end(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, of_study = writer_of(store, "late")

@@ -157,7 +157,7 @@ def test_the_best_trial_is_the_winner_on_fresh_seeds(tmp_path: Path) -> None:
     assert set(stages.used) == {"weights of 0001"}
 
 
-def test_a_study_gives_its_files_after_its_outputs_were_moved_but_not_without_the_notebook(
+def test_a_study_whose_outputs_were_moved_still_provides_its_files_but_not_without_the_notebook(
     tmp_path: Path,
 ) -> None:
     Stages(tmp_path / "before").pretrain()
