@@ -1,4 +1,4 @@
-"""The answer knows params that only some trials have, and folds, which nobody chooses."""
+"""The answer handles params that only some trials have, and folds, which no sampler chooses."""
 
 from __future__ import annotations
 

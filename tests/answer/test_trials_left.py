@@ -22,7 +22,7 @@ def next_step(
     lr: float | None = None,
     **stated: Any,
 ) -> str:
-    """Return the line `next` of a study that ran this number of its 12 trials."""
+    """Return the answer's sentence `next` for a study that has run this number of its 12 trials."""
     study: dict[str, Any] = {"trials": 12, **stated.pop("study", {})}
     settings = small_settings("s", objective={"acc": "maximize"}, study=study, **stated)
     records = [

@@ -269,7 +269,7 @@ def test_the_option_score_may_be_repeated_for_an_existing_file_but_must_not_name
         assert proposal.propose(options, console), "the sweep of the file starts"
 
 
-@pytest.mark.slow  # it imports what a sweep imports
+@pytest.mark.slow  # because all libraries of a sweep are imported
 def test_a_notebook_whose_study_has_trials_is_not_run_for_another_proposal(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,7 +310,7 @@ def test_a_dry_run_of_a_notebook_prints_its_space_as_json(
 
 
 def proposed(*words: str) -> proposal._Proposal:
-    """Return what is proposed after a run that showed the scores R2 and val. Nothing has run."""
+    """Return the proposal for an observed run with the scores R2 and val. No notebook is run."""
     scores = [
         SeenScore(name="R2", how="", cell=1, at=0, values=[0.5]),
         SeenScore(name="val", how="", cell=1, at=1, values=[0.7], direction="maximize"),
@@ -423,7 +423,7 @@ def test_an_interrupt_of_the_magic_stops_its_sweep_in_order(
     monkeypatch.setattr(magic, "prepared", lambda *_, **__: swept)
     result: Any = magic.sweep("n.ipynb")
     assert result == "the result"
-    assert stops == [False, True]  # At first running trials finish, then they are stopped.
+    assert stops == [False, True]  # first request: let running trials finish; second: stop them
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -456,7 +456,7 @@ def test_options_of_a_proposal_are_refused_if_there_is_a_parameters_file(
     assert option[0] in refused(["-i", "n.ipynb", "-o", "{run_id}", "-p", "p.yml", *option], capsys)
 
 
-@pytest.mark.slow  # it imports what a sweep imports
+@pytest.mark.slow  # because all libraries of a sweep are imported
 def test_sigterm_ends_the_observed_run_of_init_and_removes_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -476,7 +476,7 @@ def test_sigterm_ends_the_observed_run_of_init_and_removes_its_folder(
 def test_the_path_of_the_interpreter_is_absolute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    relative = os.path.relpath(sys.executable)  # as where PATH has a relative folder
+    relative = os.path.relpath(sys.executable)  # as if PATH had a relative folder
     whole = os.path.abspath(relative)
     monkeypatch.setattr(sys, "executable", relative)
     assert main(["--version"]) == 0

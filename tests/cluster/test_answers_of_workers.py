@@ -23,7 +23,7 @@ from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
-pytestmark = pytest.mark.slow  # Dask is imported
+pytestmark = pytest.mark.slow  # because Dask is imported
 
 HOSTILE: list[Any] = [
     *(None, True, -1, 0.5, 10**30, float("nan"), "", "x", "\0", "\ud800", "a\x1b[2J", "m" * 10**6),
@@ -82,9 +82,9 @@ class PolledCluster(AnsweringCluster):
     """A cluster whose worker runs a trial until the sweep has polled its files often enough.
 
     Args:
-        polls: Files that the worker has at each poll, by name: a number that changes with the file.
-            The last poll is the one after the trial's end.
-        at_home: Called at each poll.
+        polls: For each poll, the worker's files: by name, a number that changes with the file. The
+            last poll is the one after the trial's end.
+        at_home: Called at each poll, to look at the files on the sweep's machine.
         lost: Files that are gone when the sweep reads them.
         data: Content of each file.
     """
@@ -227,7 +227,7 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     cluster: Any = PolledCluster(
         epochs,
         at_home=lambda: kept.append(sorted(path.name for path in folder.glob("*"))),
-        lost=["checkpoints/000003.ckpt"],  # an epoch was quicker than the transfer
+        lost=["checkpoints/000003.ckpt"],  # the next epoch replaced this file before it was fetched
     )
     member.cluster = cluster
     assert run_on(member, tmp_path).state is TrialState.COMPLETED

@@ -130,8 +130,8 @@ def test_files_are_sent_to_workers_and_back_between_separate_folders(
     environment = json.loads(workload.paths.environment(metadata.environment).read_text())
     assert environment["host"] == first[0].host
     assert [path.name for path in stale.iterdir()] == ["000001.ckpt"]
-    # The second attempt resumes the checkpoint on the sweep's machine. If it was removed there, the
-    # worker does not have it either. The earlier notebook is kept.
+    # The second attempt resumes from the checkpoint on the sweep's machine. A checkpoint that was
+    # removed there is not used, although the worker still had it. The earlier notebook is kept.
     stale.joinpath("000001.ckpt").unlink()
     second = run(spec(0, 2), spec(1, 2))
     assert second[0].scores == {"val": 1202.0}
@@ -291,7 +291,8 @@ def sabotage(dask_worker: Any) -> None:
 
 
 def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
-    from distributed import Client  # half a second of CPU time, for every process of the tests
+    # Imported here: at the top it would cost each test process 0.5 s.
+    from distributed import Client
 
     workload = acting_workload(tmp_path)
     executor = DaskExecutor.open(workload, Cluster(url=two_slots), 1)
@@ -304,7 +305,7 @@ def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_sl
 
 
 def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_path: Path) -> None:
-    job = tmp_path / "job"  # it never joins, as a job that waits in a queue
+    job = tmp_path / "job"  # a worker that never connects, like a job that waits in a queue
     job.write_text("#!/bin/sh\necho Registered to: >&2\nwhile true; do sleep 0.1; done\n")
     job.chmod(0o755)
     cluster = (

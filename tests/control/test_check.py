@@ -80,7 +80,8 @@ def test_a_sound_notebook_passes_all_checks_and_no_files_remain(
     assert {name: found.finding(name)["holds"] for name in names} == dict.fromkeys(names, True)
     forecast = found.result["forecast"]
     assert (forecast["trials"], forecast["at_once"]) == (10, 2)
-    assert 4 < forecast["duration_s"] < 60  # five after one another, 0.9 s each at least
+    # 10 trials, 2 at once: five in a row, at least 0.9 s each.
+    assert 4 < forecast["duration_s"] < 60
     assert forecast["cost"] == pytest.approx(forecast["duration_s"])
     assert f"all {len(found.result['findings'])} checks hold" in found.printed
     assert [it.name for it in tmp_path.iterdir()] == ["a notebook.ipynb", "study.yml"]
@@ -318,7 +319,8 @@ def test_a_score_that_a_library_or_a_module_may_log_is_not_reported_as_missing(
     settings = small_settings("s", objective={"valid_0-auc": "maximize"}, **more)
     found = [*unknown_scores(notebook, settings)]
     assert [finding.holds for finding in found] == holds
-    assert not any("sweeper.score" in finding.remedy for finding in found)  # It is no identifier.
+    # This name is no Python identifier.
+    assert not any("sweeper.score" in finding.remedy for finding in found)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,7 @@ def test_a_wrong_check_command_is_refused_with_one_message(
     assert len(found.printed.strip().splitlines()) == 1
 
 
-# --- which runs --------------------------------------------------------------------------
+# --- params of the runs that the command makes ----------------------------------------------------
 
 SPACE = {
     "lr": {"low": 1e-4, "high": 1e-2, "log": True},
@@ -440,7 +442,7 @@ def test_a_param_with_a_single_value_is_the_same_in_both_runs(tmp_path: Path) ->
     assert contrast.typical == contrast.largest == {"a": 1, "b": 2, "c": 2.0}
 
 
-# --- what a tie shows ------------------------------------------------------------------------
+# --- equal scores of two runs ---------------------------------------------------------------------
 
 
 def compared(first: float, again: float, other: float, *, printed: tuple[str, str]) -> bool | None:
@@ -467,8 +469,8 @@ def compared(first: float, again: float, other: float, *, printed: tuple[str, st
         ((0.123456789, 0.123456789, 0.5), ("", ""), True),
         ((0.123456789, 0.123456789, 0.123456789), ("same", "same"), False),
         ((0.123456789, 0.123456789, 0.123456789), ("loss 0.3", "loss 0.4"), None),
-        ((0.95, 0.95, 0.95), ("same", "same"), None),  # an accuracy
-        ((0.95, 0.95 + 1e-12, 0.9), ("", ""), True),  # the last bits of a GPU
+        ((0.95, 0.95, 0.95), ("same", "same"), None),  # an accuracy often ties by chance
+        ((0.95, 0.95 + 1e-12, 0.9), ("", ""), True),  # a GPU may change the last bits
         ((0.95, 0.91, 0.9), ("", ""), None),
     ],
 )
@@ -478,7 +480,7 @@ def test_params_have_no_effect_only_if_outputs_and_scores_that_rarely_tie_are_eq
     assert compared(*scores, printed=printed) is holds
 
 
-# --- what the runs let expect ----------------------------------------------------------------
+# --- the forecast for the whole sweep -------------------------------------------------------------
 
 
 def measured(duration_s: float, **changes: Any) -> Measured:

@@ -26,7 +26,7 @@ from sweeper.study_folder.heartbeat import ALIVE_S
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialState
 
-#: No server listens there.
+#: The URL of an MLflow server that does not exist: no process listens on this port.
 AWAY = "http://127.0.0.1:1"
 
 
@@ -51,7 +51,7 @@ def states(paths: StudyPaths) -> list[TrialState]:
     return [r.state for r in Study.load(f"sqlite:///{paths.storage}", paths.study).records()]
 
 
-@pytest.mark.slow  # MLflow makes its tables
+@pytest.mark.slow  # because MLflow creates its tables
 def test_status_corrects_a_killed_sweep_without_mlflow_and_mlflow_when_it_is_available_again(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,7 +73,7 @@ def test_status_corrects_a_killed_sweep_without_mlflow_and_mlflow_when_it_is_ava
         assert main(["status", "killed", "--tracking-uri", there]) == 0
     (run,) = mlflow_runs(there, "killed")
     assert (run.info.run_name, run.info.status) == ("0000", "KILLED")
-    assert main(["status", "killed"]) == 0  # MLflow needs no more corrections
+    assert main(["status", "killed"]) == 0  # MLflow was corrected before
     assert caplog.records == []
 
 
@@ -142,7 +142,7 @@ def test_status_leaves_out_a_damaged_study_but_commands_that_change_one_refuse_t
 
     other = killed.root / "other" / "study.db"
     other.parent.mkdir()
-    other.touch()  # It is no study: another tool or a sweep that was killed at once has left it.
+    other.touch()  # an empty file is no study: another tool or a sweep killed at once left it
     for words in ([], ["out"]):
         assert left_out(*words) == []
     other.write_bytes(b"no database" * 100)
@@ -263,7 +263,7 @@ def test_stop_refuses_run_ids_together_with_finish(
     assert "trials to stop can be given with it (0000); leave one" in capsys.readouterr().err
 
 
-@pytest.mark.slow  # MLflow, in the sweep before it
+@pytest.mark.slow  # because the fixture's sweep writes to MLflow
 def test_status_sorts_trials_by_a_score_or_a_param_and_shows_the_best_n(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def asked(paths: StudyPaths, body: object = CHANGE, **changed: Any) -> tuple[HTTPStatus, Any]:
-    """Answer a request of the page, or one that differs from it in some headers."""
+    """Return the server's answer to a request of the page, with some headers changed."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     environ = {
         "REQUEST_METHOD": "POST",

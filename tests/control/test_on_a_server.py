@@ -29,7 +29,7 @@ SETTINGS = small_settings("afar")
 def sweeping(postgres: PostgresServer, tmp_path: Path) -> Iterator[Study]:
     """Make a study with a running trial that another machine sweeps.
 
-    This machine has a folder of the same name, but nothing runs there.
+    This machine has a folder with the study's name, but no sweep runs in it.
     """
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="afar")
     paths.folder.mkdir(parents=True)

@@ -22,10 +22,11 @@ from sweeper.study.facts import StudyFacts
 from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, SweepResult
 
-# The planted faults are in what processes inherit, such as the packages of an interpreter.
+# Started kernels: the planted faults are in the environment that a new process inherits, such as
+# the packages of its interpreter.
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
-#: Each fault makes one kind of trial unable to repeat.
+#: Each name of a fault is a param's value for which a trial gives other scores in a replay.
 FAULTS = ("generator", "file", "package")
 PARAMETERS = "fault = 'none'\nx = 0.5\nseed = 0\nrun_id = ''\nbound = 0.0\nword = ''"
 CELLS = (
@@ -52,7 +53,7 @@ print(run_id, seed)
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """A study with a trial without a fault, a trial for each fault, and a trial that failed."""
+    """A study with a sound trial, one trial for each planted fault, and a trial that failed."""
 
     folder: Path
     packages: Path
@@ -125,7 +126,8 @@ def test_a_replay_uses_the_trials_own_modules_and_fixed_values_after_both_have_c
     kept, as_swept = shapes.read_text(), notebook.read_text()
     shapes.write_text("1 / 0\n")
     node = nbformat.reads(as_swept, as_version=4)
-    node.metadata["sweeper"]["fixed"]["run_id"] = "0"  # which later calls no longer fixed
+    # A value that later calls of the command no longer fixed.
+    node.metadata["sweeper"]["fixed"]["run_id"] = "0"
     nbformat.write(node, notebook)
     try:
         code, (found,), _ = replayed(capsys, notebook)
@@ -215,7 +217,8 @@ def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(
     assert code == 1
     assert [it["verdict"] for it in found] == ["equal", *["different"] * len(FAULTS)]
     for it in found[1:]:
-        assert it["series"]["val"]["step"] == 2  # the faults act from there on
+        # The planted faults change the values from step 2 on.
+        assert it["series"]["val"]["step"] == 2
         assert it["distance"] > 0
         assert it["causes"][0] == "since the study was swept: planted: 1.0 → 2.0"
     assert "replays: 1 equal, 3 different" in printed

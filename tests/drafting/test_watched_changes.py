@@ -61,7 +61,7 @@ def test_for_each_statement_the_names_of_the_objects_that_it_changes_are_recorde
     assert sorted([*found.values()][-1]) == changed
 
 
-@pytest.mark.slow  # it imports torch
+@pytest.mark.slow  # because torch is imported
 @pytest.mark.parametrize(
     ("code", "changed"),
     [

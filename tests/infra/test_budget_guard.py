@@ -12,9 +12,9 @@ import pytest
 from budget_guard import DamagedLedger, Ledger
 from studies import until
 
-pytestmark = pytest.mark.slow  # they start processes
+pytestmark = pytest.mark.slow  # because processes are started
 
-#: Ends on SIGTERM as a sweep does, after it has saved.
+#: A program in place of a sweep: it saves a file on SIGTERM and then ends.
 SWEEP = """
 import signal, sys, time
 from pathlib import Path
@@ -106,6 +106,6 @@ def test_a_damaged_ledger_is_refused_and_not_replaced(tmp_path: Path) -> None:
 def test_the_guard_counts_the_hours_of_its_machine_while_the_ledger_in_the_store_is_unavailable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ledger = Ledger(str(tmp_path), "this")  # a folder cannot be read as a file
+    ledger = Ledger(str(tmp_path), "this")  # a folder in place of the ledger's file cannot be read
     assert ledger.spent_hours(2.0) == 2.0
     assert "cannot be read or written" in capsys.readouterr().err

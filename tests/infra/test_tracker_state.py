@@ -17,7 +17,7 @@ import tracker_state
 import tunnel_keys
 from tracker_state import Copy, StateError, restore, save
 
-pytestmark = pytest.mark.slow  # they start processes
+pytestmark = pytest.mark.slow  # because processes are started
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_killed_restoration_starts_again(
         patch.setattr(Copy, step, die)
         killed_while(lambda: restore(second, copy))
     write(db, 3)
-    save(db, copy)  # the first machine is not replaced yet
+    save(db, copy)  # the killed restoration has not made the second machine the owner
     assert restore(second, copy).startswith("brought back")
     assert values(second) == [1, 2, 3]
 

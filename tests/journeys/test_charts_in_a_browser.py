@@ -129,7 +129,8 @@ def test_the_tooltip_of_a_line_describes_a_selected_trial_completely(
     tmp_path: Path, page: Any
 ) -> None:
     trials = [trial(tmp_path, n) for n in range(60)]
-    brush = "#brush=" + json.dumps({"x": [[0.49, 0.51]]})  # one trial has x = 0.5
+    # Only one trial is in this range: x = 0.5.
+    brush = "#brush=" + json.dumps({"x": [[0.49, 0.51]]})
     open_page(page, write_page(tmp_path, trials), brush)
     page.get_by_text("1 of 60 trials", exact=True).wait_for()
     place = page.evaluate(
@@ -191,7 +192,7 @@ def test_the_history_is_drawn_over_time_if_the_reader_chooses_it(tmp_path: Path,
     until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) == last_min)
     assert "over=time" in page.url
     page.get_by_label("what the history is drawn over").select_option("cost")
-    all_min = pytest.approx(60 * 1.5)  # of 60 trials that took 90 s each
+    all_min = pytest.approx(60 * 1.5)  # 60 trials took 90 s each
     until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) == all_min)
 
 
@@ -297,7 +298,7 @@ def test_the_timeline_shows_gpu_memory_where_it_is_recorded(tmp_path: Path, page
     open_page(page, write_page(tmp_path, trials))
     bars, memory = series_of(page, "timeline")
     assert len(bars["data"]) == 5
-    assert max(gb for _, gb in memory["data"]) == 4  # two trials at a time
+    assert max(gb for _, gb in memory["data"]) == 4  # two trials of 2 GB each ran at a time
     text = hover(page, "timeline", 0.6, 0.12)
     assert "GPU memory [GB]" in text
     assert "GPU busy" in text

@@ -13,7 +13,7 @@ from studies import until
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
 CONFIRM = ["--confirm", "2", "--seeds", "2"]
-#: The runs on the second seed wait as long as the file `hold` is there.
+#: Confirming runs from 0002 on, those with the second seed, wait while the file `hold` exists.
 CELL = """
 import random, time, sweeper
 from pathlib import Path

@@ -19,9 +19,9 @@ from sweeper.settings import Settings
 
 pytestmark = pytest.mark.kernel
 
-#: A score that no value of the notebook reaches.
+#: A score that depends on no value of the notebook that could be swept.
 UNREACHED = "val_acc = sum([0.2, 0.3]) / 2"
-#: Each run of the notebook leaves a line, so that none is made twice.
+#: A cell that adds a line to a file, so that the tests can count the runs of the notebook.
 COUNTED = (
     "from pathlib import Path\nwith Path('runs').open('a') as file:\n    _ = file.write('run\\n')"
 )
@@ -299,7 +299,7 @@ def test_a_sweep_with_an_edited_parameters_file_uses_the_observed_run_as_its_fir
     assert (editor or "my.yml is kept") in terminal.text
     assert "Traceback" not in terminal.text
     assert runs() == 1
-    if editor is not None:  # an editor that cannot be run changes nothing for the sweep
+    if editor is not None:  # with a broken editor the file stays unedited, so nothing is swept here
         return
     text = Path("my.yml").read_text()
     Path("my.yml").write_text(text.replace("val_mae: minimize", "val_loss: minimize"))

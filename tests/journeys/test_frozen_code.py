@@ -27,7 +27,7 @@ CELLS = (
     "import model",
     "%run script.py\n%run helper.ipynb",
     "import importlib\nimport json\nimportlib.reload(model)",
-    "import time\ntime.sleep(1)",  # lets kernels be forked after few trials
+    "import time\ntime.sleep(1)",  # long trials, so that few of them end before kernels are forked
     "print(json.dumps([ran, helped, *model.seen()]))",
     "val = x",
 )

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.kernel
 
 GB = 10**9
 SPACE = [0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9]
-#: Two trials fill the GPU. Trials differ in their pace, so that early scores do not decide.
+#: A training of which two fill the GPU. Trials improve at different speeds, so that early scores do
+#: not show the winner.
 TRAIN = """
 import math
 device.take(18 * 10**9)
@@ -52,7 +53,7 @@ def sweep(gpus: SimulatedGpus, folder: Path, checkpoints: SimulatedCheckpoints) 
         resources={"gpu_memory": "18GB", "frozen": "off_gpu"},
         kernels="cold",
     )
-    # The machine's own memory may be short while tests run beside each other.
+    # A simulated machine, because the real one may lack memory while tests run in parallel.
     places = Places(
         gpus.installed(),
         driver=gpus,

@@ -25,7 +25,7 @@ from sweeper.trials import TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
-#: It only prints, and the better ones of its trials show early that they are.
+#: A training that only prints its scores. Better trials have better scores from the first steps on.
 TRAIN = """
 import math, time
 for epoch in range(12):
@@ -52,7 +52,8 @@ def statuses(result: dict[str, Any]) -> list[str]:
 
 def test_a_sweep_that_freezes_trials_finds_the_best_one_and_prunes_hopeless_ones() -> None:
     Path("step_s").write_text("0.2")
-    # While forks are proven, slots wait, and trials go on that would be frozen.
+    # `kernels: fork` skips the comparison of forked with started kernels. While it runs, slots
+    # wait, and trials continue that would otherwise be frozen.
     settings = SETTINGS + "kernels: fork\n"
     result = json.loads(call(*project(TRAIN, settings=settings), "-j", "2", "--json").stdout)
     assert result["best"]["params"] == {"x": 0.7}

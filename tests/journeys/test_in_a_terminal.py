@@ -14,7 +14,7 @@ from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
 
-#: The header of the table, a row, and the line above both: they are gone at the sweep's end.
+#: Lines of the live table: its header, a row, and the line above them. All are erased at the end.
 TABLE = re.compile(
     r"^(trial .* time +memory|\d{4} .* (start|\d+/\d+) |\S+ · \d+ of \d+ trials)", re.M
 )
@@ -25,7 +25,7 @@ TRAIN = (
     "    val = 1 - (x - 0.3) ** 2 - 1 / (epoch + 2)\n"
     "    print(f'epoch {epoch} val={val:.4f}', flush=True)"
 )
-#: Trials that run until a file is there.
+#: A cell that runs until the file `go` exists.
 WAIT = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nval = x"
 MLFLOW = ("MLflow", "parallel", "mlflow", "http", "experiments")
 
@@ -59,7 +59,7 @@ def test_a_sweep_shows_a_table_while_trials_run_and_only_lines_afterwards(
     tmp_path: Path, columns: int, rows: int
 ) -> None:
     fail_or_train = f"assert x < 0.9, 'too large'\n{TRAIN}"
-    # One fails, and one is pruned.
+    # The start trial with x = 0.95 fails, and the one with x = 0.8 is pruned.
     reports = "scores: {val: {pattern: 'val=([0-9.]+)'}}\nstart: [{x: 0.95}, {x: 0.8}]"
     study = "trials: 10, pruner: {name: threshold, lower: 0.4}"
     terminal = sweep(tmp_path, fail_or_train, study=study, more=reports, columns=columns, rows=rows)
@@ -70,7 +70,7 @@ def test_a_sweep_shows_a_table_while_trials_run_and_only_lines_afterwards(
         terminal.text
     )
     assert "too large" in terminal.text
-    # The answer after the table is wrapped, so its rows may fill the window.
+    # Only screens with the live table are checked: the answer after it is wrapped at full width.
     while_running = [look for look in terminal.looks if TABLE.search(look.text)]
     full = [line for look in while_running for line in look.lines if len(line) == columns]
     assert not [it for it in full if it[-1] != "…" and not any(word in it for word in MLFLOW)]

@@ -117,4 +117,5 @@ def test_jupyter_shows_a_study_its_best_trial_and_its_page_also_after_reopening(
         copy.locator("#trials tbody a").first.click()
         notebook = copy.frame_locator("#frame")
         notebook.get_by_text("completed", exact=False).first.wait_for()
-        assert notebook.locator("del").count() >= 2  # in the state, and in the tagged cell
+        # One in the cell that states the trial, one in the parameters cell.
+        assert notebook.locator("del").count() >= 2

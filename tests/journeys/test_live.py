@@ -70,7 +70,7 @@ def running(
     changes["study"] = {"trials": 1, **changes.get("study", {})}
     parameters = "x = 0.5\nkind = 'a'\ny = 0.5"
     notebook = write_notebook(Path(f"{name}.ipynb"), *cells, parameters=parameters)
-    # A study that is resumed has another notebook here.
+    # These tests resume a study with another notebook.
     options: dict[str, Any] = {"allow_changes": True}
     how: dict[str, Any] = {"output": "out/{study}.{run_id}.ipynb", "jobs": jobs, **changes}
     it = Running(
@@ -103,7 +103,7 @@ def last_step(name: str) -> int | None:
 
 # --- reports -------------------------------------------------------------------------------------
 
-#: Each one reports another metric.
+#: A thread, a child process and others: each reports a metric of its own.
 SOURCES = """
 import multiprocessing, os, subprocess, sys, threading, time, sweeper
 t = threading.Thread(target=lambda: [sweeper.report(i, thread=i) for i in range(50)])
@@ -204,7 +204,7 @@ def test_a_trial_stopped_by_hand_is_not_run_again_but_one_stopped_with_its_sweep
         until(lambda: len(it.started) == 2 and it.metrics())
         assert main(["stop", "one", "0001"]) == 0
         assert "stopped 0001" in capsys.readouterr().out
-        until(lambda: it.ended)  # observers have a thread of their own
+        until(lambda: it.ended)  # the observer is called on a thread of its own, a moment later
         (record,) = it.ended
         assert main(["stop", "out/one", "--quiet"]) == 0
         until(lambda: it.result is not None)
@@ -217,7 +217,8 @@ def test_a_trial_stopped_by_hand_is_not_run_again_but_one_stopped_with_its_sweep
     assert reasons == [Reason.INTERRUPTED, Reason.BY_HAND]
     with running("one", run_trial=scored, study={"trials": 2}) as again:
         until(lambda: again.result is not None)
-    assert [r.run_id for r in again.ended] == ["0000"]  # this one was stopped with its sweep
+    # 0000 was stopped with its sweep, so it runs again; 0001 was stopped by hand.
+    assert [r.run_id for r in again.ended] == ["0000"]
 
 
 def test_a_sweep_can_let_its_running_trials_finish_and_then_end() -> None:

@@ -41,7 +41,7 @@ SPACE = {
     "momentum": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
     "layers": {"choices": [[32], [64, 64]]},
 }
-#: Each of these would set `window.top.ran`, ask something, or call another server.
+#: HTML that would set `window.top.ran`, open a dialog, or call another server if it could run.
 HOSTILE = """<script>alert(1); top.ran = 1</script><b onclick="alert(2)" id="bold">bold</b>
 <img src="x" onerror="alert(3)"><a id="link" href="javascript:alert(4)">link</a>
 <svg onload="alert(5)"><script>alert(6)</script></svg><img src="http://127.0.0.1:PORT/pixel.png">
@@ -124,7 +124,8 @@ class Visit:
         page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
 
     def _note(self, line: str) -> None:
-        if "Content Security Policy" not in line:  # what a hostile notebook tried, and could not
+        # A script of a hostile notebook that the browser blocked.
+        if "Content Security Policy" not in line:
             self.wrong.append(line)
 
     def open(self, index: Path, fragment: str = "") -> Any:
@@ -275,7 +276,8 @@ def test_a_notebook_is_opened_scrolled_and_closed_by_the_keyboard_alone(
     page.keyboard.press("PageDown")
     until(lambda: page.frames[-1].evaluate("() => scrollY") > 0)
     page.keyboard.press("Shift+Tab")
-    until(lambda: page.evaluate(focused) != "frame")  # the frame has a process of its own
+    # The frame is another process, so the focus changes a moment later.
+    until(lambda: page.evaluate(focused) != "frame")
     page.keyboard.press("Escape")
     page.locator("#notebook").wait_for(state="hidden")
 
@@ -335,18 +337,18 @@ def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     assert (name, number) == ("a", str(len(xs)))
     low, _, half = mean.partition(" ± ")
     assert float(low) == pytest.approx(statistics.fmean(xs), abs=float(half) / 20)
-    import scipy.stats  # a second of CPU time, which every process of the tests would pay
+    import scipy.stats  # imported here: at the top it would cost each test process 1 s
 
     expected = scipy.stats.t.ppf(0.975, len(xs) - 1) * statistics.stdev(xs) / len(xs) ** 0.5
     assert float(half) == pytest.approx(expected, rel=0.05)
     page.locator("#curves").scroll_into_view_if_needed()
     chart = "echarts.getInstanceByDom(document.getElementById('curves'))"
-    option = f"() => {chart}?.getOption() || {{ series: [] }}"  # it is drawn a moment later
+    option = f"() => {chart}?.getOption() || {{ series: [] }}"  # the chart is drawn a moment later
     until(
         lambda: [one["type"] for one in page.evaluate(option)["series"]][:2] == ["line", "custom"]
     )
     page.get_by_label("logarithmic").check()
-    until(lambda: page.evaluate(option)["yAxis"][0]["max"] < 0.1)  # of the logarithms
+    until(lambda: page.evaluate(option)["yAxis"][0]["max"] < 0.1)  # the axis now shows logarithms
     assert "group=param.kind" in page.url
     assert "log=1" in page.url
 
@@ -404,7 +406,7 @@ def test_notes_written_on_the_page_that_the_command_ui_serves_are_stored_in_the_
     assert "the wide one" in page.locator("#trials").inner_text()
     page.get_by_label("only ★ (1)").check()
     until(lambda: visit.run_ids() == [first])
-    existing.paths.notes.unlink()  # the next tests use the same page
+    existing.paths.notes.unlink()  # remove the notes, because the next tests use the same page
     write_notes(existing.paths.notes, existing.paths.page_files)
 
 
@@ -435,7 +437,8 @@ def test_a_comparison_of_two_trials_shows_their_differences(index: Path, visit: 
     assert frame.get_by_text("import math").count() == 1
     page.get_by_label("only cells that differ").check()
     frame.get_by_text("import math").wait_for(state="detached")
-    assert frame.locator(".differs").count() == 2  # the params, and what the third cell printed
+    # The parameters cell, and the output of the third cell.
+    assert frame.locator(".differs").count() == 2
     marked = "".join(frame.locator("mark").all_text_contents())
     assert all(f"x = {known[run_id]['params']['x']}" in marked for run_id in (one, other))
     left, right = frame.locator(".outputs > div").all()
@@ -534,7 +537,8 @@ def test_the_page_in_a_cell_of_jupyter_has_everything_in_a_frame_of_its_own(
     copy.locator("#curves canvas").first.wait_for()
     frame = page.frames[1]
     assert len(frame.evaluate("() => sweeper.selected()")) == TRIALS
-    with pytest.raises(playwright.Error, match="cross-origin"):  # it cannot reach the notebook
+    # The frame cannot reach the notebook around it.
+    with pytest.raises(playwright.Error, match="cross-origin"):
         frame.evaluate("() => parent.document")
 
 

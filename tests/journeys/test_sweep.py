@@ -211,7 +211,8 @@ def test_ctrl_c_twice_stops_the_sweep_cleanly_and_reports_it() -> None:
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
 
 
-#: Trains until the file `go` exists. If it should stop before, it saves a checkpoint.
+#: A training that ends when the file `go` exists. If `should_stop` returns true, it saves a
+#: checkpoint.
 SAVES_AT_ITS_END = """
 import time
 from pathlib import Path
@@ -243,7 +244,8 @@ def test_trials_save_a_checkpoint_if_a_shutdown_sends_sigterm_to_all_processes(
     everybody: list[Any] = [*marked, sweeping]
     for number in (signal.SIGHUP, signal.SIGTERM):
         for process in everybody:
-            with suppress(psutil.NoSuchProcess):  # A kernel of a later trial has ended.
+            # A kernel that was prepared for a later trial may have ended.
+            with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
     _, stderr = sweeping.communicate(timeout=60)
     assert sweeping.returncode == 143, stderr
@@ -255,7 +257,8 @@ def test_trials_save_a_checkpoint_if_a_shutdown_sends_sigterm_to_all_processes(
 
 
 def test_a_signal_that_was_ignored_from_the_start_does_not_end_the_sweep(tmp_path: Path) -> None:
-    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)  # as under `nohup`, and under `&`
+    # `nohup` makes a process ignore SIGHUP, and `&` SIGINT.
+    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     script = tmp_path / "nohup.py"
     lines = ["import signal, sys", "from sweeper.cli import main"]
     lines += [f"signal.signal({int(number)}, signal.SIG_IGN)" for number in ignored]
@@ -298,7 +301,7 @@ def test_kernels_left_after_a_kill_of_sweep_and_guard_are_ended_by_the_next_comm
     guards = [child for child in children if "guard.py" in str(child.cmdline())]
     assert guards
     for process in (psutil.Process(sweeping.pid), *guards):
-        process.suspend()  # else one ends what another has left
+        process.suspend()  # otherwise one of them would end the processes of another
     for process in (*guards, psutil.Process(sweeping.pid)):
         process.kill()
     sweeping.communicate()
@@ -316,7 +319,8 @@ def test_the_next_sweep_writes_missing_and_incomplete_runs_of_earlier_trials_to_
     for never_written in (lost, unreadable):
         client.set_tag(never_written, "sweeper.study_id", "")
         client.delete_run(never_written)
-    Path("out/missed.0002.ipynb").write_text('{"cells": [')  # as after a full disk
+    # An incomplete file, as a full disk leaves it.
+    Path("out/missed.0002.ipynb").write_text('{"cells": [')
     again = sweep("missed", study={"trials": 3}).run().to_json()
     runs = runs_by_name(again)
     assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(
@@ -392,7 +396,7 @@ def test_a_wrong_command_gets_one_message_and_writes_nothing(
         assert fragment in done.stderr
     *progress, message = done.stderr.splitlines()
     assert message.startswith("notebook_hpo.py: ")
-    # What needs the storage, MLflow or the kernels is looked at after the first line of progress.
+    # Checks that need the storage, MLflow or kernels come after the line "preparing the sweep".
     assert [line.partition("] ")[2][:9] for line in progress] in ([], ["preparing"])
     assert files() == before
 
@@ -491,7 +495,8 @@ def test_a_stop_request_during_the_start_of_a_sweep_is_obeyed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     starting = sweep("early", study={"trials": 2}, without_kernels=True)
-    ask_to_stop(starting.plan.paths.requests, ALL)  # meant for an earlier sweep: dropped
+    # A request left over from an earlier sweep, which is dropped.
+    ask_to_stop(starting.plan.paths.requests, ALL)
     when_open = Tracker.when_open
     codes: list[int] = []
     stopping = threading.Thread(target=lambda: codes.append(main(["stop", "out/early"])))

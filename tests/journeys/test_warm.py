@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-#: Long enough for a zygote to be up before the sweep is over.
+#: A pause that is long enough for a zygote to start before the sweep ends.
 PAUSE = "import time\ntime.sleep(0.4)"
 
 
@@ -245,8 +245,8 @@ def test_a_folder_that_a_module_creates_at_import_is_another_one_in_each_forked_
     assert metadata(result.records[-1]).proof == "equal"
 
 
-#: Runs through, also the first time that it is forked after the shared cell; later it hangs there,
-#: with two children, and tells who they are.
+#: A cell that completes in the first kernel that is forked after the shared cell. In later ones it
+#: hangs with two child processes, and writes the ids of all these processes to a file.
 HANGS = """
 import json, multiprocessing, os, subprocess, time
 from pathlib import Path

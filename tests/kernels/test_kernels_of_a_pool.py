@@ -71,7 +71,7 @@ def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
     assert result.ending == Stopped()
 
 
-#: A function that computes a score for a minute, and a cell that cannot be interrupted.
+#: A function that computes a score for a minute, and a cell that catches the interrupt of a stop.
 SCORE_LATE = "import time\ndef late():\n    open('begun', 'w').close()\n    time.sleep(60)"
 SWALLOW = "try:\n    late()\nexcept KeyboardInterrupt:\n    score = 1.0"
 
@@ -141,7 +141,7 @@ def _without_descriptors(*_: Any, **__: Any) -> NoReturn:
     raise ZMQError(errno.EMFILE)
 
 
-#: A sweep whose kernel is paused. Its argument is the folder of the tests' modules.
+#: A program: a sweep whose kernel is paused (SIGSTOP). Its argument is the folder of test helpers.
 STANDS_STILL = """
 import sys
 from pathlib import Path
@@ -165,7 +165,8 @@ def test_a_paused_kernel_ends_if_its_sweep_and_its_guard_are_killed(
         token = sweep.stdout.readline().strip()
         children = until(lambda: _children_if_one_stands_still(sweep.pid))
         guard = [child for child in children if "guard.py" in str(child.cmdline())]
-        until(lambda: len(marked_processes(token)) == 1)  # none while a process calls `exec`
+        # A process that is calling `exec` shows no mark for a moment.
+        until(lambda: len(marked_processes(token)) == 1)
         pids = [sweep.pid, *(process.pid for process in guard)]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
@@ -227,7 +228,7 @@ def test_replacing_a_zygote_while_it_runs_shared_cells_is_not_reported_as_their_
 def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The tests' own process has this variable too, if it has imported the library.
+    # The process of the tests may have this variable as well, if it has imported the library.
     monkeypatch.delitem(kernels_alone.ENVIRONMENT, "KMP_INIT_AT_FORK", raising=False)
     set_by_library = {"KMP_INIT_AT_FORK": "FALSE"}
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
@@ -242,8 +243,8 @@ def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_va
         kernel.kill()
 
 
-#: Makes the kernel send its next replies as ipykernel 7.0 to 7.3 do, so that it overlooks requests,
-#: and so slowly that a request always arrives meanwhile.
+#: A cell that makes the kernel overlook requests, as ipykernel 7.0 to 7.3 can: its next replies are
+#: sent so slowly that a request always arrives meanwhile.
 OVERLOOK = """
 import time
 import zmq
@@ -293,7 +294,7 @@ def test_a_kernel_does_not_import_a_debugger_but_its_notebook_can(
 
 @FORKED_OR_NOT
 def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_path: Path) -> None:
-    # Several times what ZeroMQ and the operating system buffer for a slow reader.
+    # The cell prints several times what ZeroMQ and the system buffer for a slow reader.
     cell = (
         "import subprocess, time\n"
         f"subprocess.Popen('kill -STOP {os.getpid()}; sleep 2.5; kill -CONT {os.getpid()}', "
@@ -329,7 +330,8 @@ def test_prints_of_a_notebooks_child_process_arrive_although_the_kernel_opens_no
     assert "printed by a child" in str([cell.get("outputs") for cell in node.cells])
 
 
-#: Signals that end nothing in the kernel itself, but its children, until the notebook handles them.
+#: A cell that sends SIGTERM and SIGHUP. They do not end the kernel, but they end its child processes,
+#: and a handler that the notebook sets receives them.
 SIGNALLED = """
 import multiprocessing, os, signal, subprocess, time
 numbers = [signal.SIGTERM, signal.SIGHUP]

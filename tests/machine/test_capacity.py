@@ -55,12 +55,13 @@ def test_a_machine_runs_as_many_trials_as_it_has_cores_and_at_least_one() -> Non
 OWN = {
     "memory.max": str(8 * GIB),
     "memory.current": str(5 * GIB),
-    # Files that were read make room.
+    # Cached files count as free, because the system can drop them.
     "memory.stat": f"anon 7\ninactive_file {GIB // 2}\nactive_file {GIB // 4}\n"
     f"slab_reclaimable {GIB // 4}",
 }
 VERSION_1 = {
-    "memory__memory.limit_in_bytes": "9223372036854771712",  # no limit
+    # Version 1 states this number if there is no limit.
+    "memory__memory.limit_in_bytes": "9223372036854771712",
     "memory__memory.usage_in_bytes": str(90 * GIB),
     "memory__job__memory.limit_in_bytes": str(8 * GIB),
     "memory__job__memory.usage_in_bytes": str(5 * GIB),
@@ -102,7 +103,8 @@ def test_free_memory_is_the_smallest_of_all_control_groups(
         ("0::/job/task", NESTED, "0::/job/another", True),
         ("0::/job/task", NESTED, "0::/job_2", False),
         ("4:memory:/job\n0::/", VERSION_1, "4:memory:/\n0::/", False),
-        ("0::/user/one", {}, "0::/user/two", True),  # The machine has the only limit.
+        # No group has a limit, so the machine's memory is shared.
+        ("0::/user/one", {}, "0::/user/two", True),
     ],
 )
 def test_two_processes_share_memory_only_if_both_are_in_the_control_group_with_the_limit(
@@ -136,7 +138,7 @@ def test_the_option_jobs_is_a_number_from_1_to_1000_or_is_refused() -> None:
         ("0::/job/task", {"job__task__memory.events": "oom 9\noom_kill 4\noom_group_kill 0"}),
         ("0::/on/its/host", {"memory.events": "low 0\noom_kill 4"}),
         ("5:cpu:/\n4:memory:/job\n0::/", {"memory__job__memory.oom_control": "oom_kill 4"}),
-        ("0::/", {"cgroup.procs": "1"}),  # the root group counts nothing
+        ("0::/", {"cgroup.procs": "1"}),  # the root group has no counter
         ("", {}),
     ],
 )

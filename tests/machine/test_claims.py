@@ -14,7 +14,7 @@ from studies import until
 from sweeper.machine.claims import Claim, Claims
 
 ONE = Claim(claim_bytes=9, used_bytes=8)
-#: The same memory reservation as another sweep sees it.
+#: The memory reservation `ONE` as another sweep reads it.
 SEEN = replace(ONE, pid=os.getpid())
 
 OTHER = """

@@ -60,7 +60,7 @@ def test_the_message_about_an_unknown_gpu_lists_the_existing_ones(
         ("MIG-x,GPU-a", []),
         ("", []),
         ("-1", []),
-        ("0,-1,1", ["GPU-a"]),  # CUDA sees nothing after an index that does not exist
+        ("0,-1,1", ["GPU-a"]),  # CUDA ignores all entries after an index that does not exist
     ],
 )
 def test_only_gpus_that_this_process_may_see_are_used(

@@ -101,7 +101,7 @@ class Trial:
         return self.place is None and self.error is None
 
     def asks(self, *frozen: Trial) -> bool:
-        """Return whether the trial waits, and asks these frozen trials alone to make room."""
+        """Return whether the trial waits and asks exactly these frozen trials to free resources."""
         assert self.has_to_wait()
         return list(self.asked[-1].by) == [trial.running.control for trial in frozen]
 
@@ -122,7 +122,7 @@ class Trial:
         return self.waits
 
     def shows(self, driver: StatedDriver, gib: float, gpu: str = "GPU-a") -> None:
-        """Use GPU memory, and report steps."""
+        """Let the driver state that the trial uses this GPU memory, and report steps."""
         pid = self.running.points.pid or os.getpid()
         self.running.points.note_kernel(pid)
         driver.by_process[gpu][pid] = round(gib * GIB)
@@ -157,7 +157,7 @@ def names(place: Place) -> str:
 
 
 def learned(places: Places, gib: float) -> Places:
-    """Return the places after a trial that used this much GPU memory and completed."""
+    """Return the places after a completed trial whose memory peak, in GiB, they have measured."""
     with places.lease(trial_spec(), RunningTrial()) as place:
         places.settle(place, COMPLETED, torch_bytes=round(gib * GIB) - CONTEXT_BYTES)
     return places
@@ -187,7 +187,8 @@ def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
-    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")  # a user's own word counts
+    # A variable that the user has set is kept.
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
     env = make("GPU-a").env
     assert env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert env["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
@@ -287,7 +288,7 @@ def test_a_trial_reserves_the_largest_gpu_memory_peak_of_earlier_trials_plus_a_t
 
 def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     driver = StatedDriver("GPU-a", "GPU-b", "GPU-c")
-    driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # by other programs
+    driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # memory used by other programs
     places = learned(make(driver=driver), 10)
     trials = [Trial(places, number=number) for number in range(7)]
     found = [names(trial.begun()) for trial in trials]
@@ -421,7 +422,7 @@ def test_a_measured_peak_of_zero_bytes_is_believed_only_if_the_gpu_did_no_work(
         settled = places.settle(place, COMPLETED)
         assert settled.gpu is not None
         assert settled.gpu.peak_bytes == peak_bytes
-    if peak_bytes == 0:  # others join it from then on
+    if peak_bytes == 0:  # now the peak is known, so other trials may share the GPU
         trials = [Trial(places) for _ in range(9)]
         assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
 
@@ -514,7 +515,8 @@ def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
     places = Places.of_machine(Resources(gpus="none"), jobs=1, shares_machine=True)
-    monkeypatch.setattr(places, "_is_next_to_sweep", lambda: True)  # Each worker has its own mark.
+    # Each Dask worker has its own mark, so others look like other sweeps.
+    monkeypatch.setattr(places, "_is_next_to_sweep", lambda: True)
     with places.lease(trial_spec(alone_on=AloneOn.MACHINE), RunningTrial()) as place:
         assert places.settle(place, outcome) == outcome
 
@@ -585,7 +587,7 @@ def test_gpu_memory_used_by_a_shell_command_of_the_trial_counts_as_the_trials_ow
     places = learned(make(driver=driver), 1)
     trial = Trial(places)
     place = trial.begun()
-    code = "setsid sleep 60 & echo $!; wait"  # as `!python train.py` has a session of its own
+    code = "setsid sleep 60 & echo $!; wait"  # a shell command of a notebook has its own session
     kernel = subprocess.Popen(["sh", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     with kernel, process() as other:
         assert kernel.stdout is not None
@@ -614,7 +616,7 @@ def test_a_gpu_library_that_fails_to_start_counts_as_out_of_memory_only_on_a_sha
 
 
 def test_without_a_known_gpu_an_out_of_memory_error_counts_as_lack_of_host_memory() -> None:
-    """XLA uses this message also without a GPU; only the notebook sees GPUs of other makers."""
+    """XLA raises this error for host memory too. GPUs other than NVIDIA's are not listed."""
     places = Places()
     message = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message=message)

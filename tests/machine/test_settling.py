@@ -1,4 +1,4 @@
-"""Test how a failure is classified, depending on what the trial had to itself."""
+"""Test how a failure is classified, depending on whether memory and GPU were shared."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ def test_an_argument_that_a_call_leaves_out_is_added_to_the_call(
     assert "# was" in source
 
 
-def test_the_remedy_for_an_argument_name_alone_proposes_it_with_the_class_whose_call_leaves_it_out() -> (
-    None
-):
+def test_the_remedy_for_a_bare_argument_name_proposes_it_with_its_class() -> None:
     assert "'SVC.C'" in Assignments([SVM + "m = SVC()"]).remedy_for_unknown("C")
 
 

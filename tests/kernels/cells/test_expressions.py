@@ -135,7 +135,8 @@ def test_a_kernel_other_than_ipython_gives_an_empty_answer() -> None:
     assert Answer.of({in_kernel.QUESTION: {"status": "error", "ename": "R"}}) == Answer()
 
 
-#: Replaces everything that an answer could use. All of it is legal in a notebook.
+#: A cell that replaces functions and formatters with which a value could be read. All of that is
+#: legal in a notebook.
 REPLACED = """
 import builtins, functools, json, numpy as np
 from IPython.core.formatters import PlainTextFormatter
@@ -154,7 +155,7 @@ shell.display_formatter.format = fail
 float = np.float32
 repr = len = print = get_ipython = exec = type = 3
 """
-#: Replaces builtins, too. A kernel does not boot with such builtins.
+#: A cell that also replaces builtins. A kernel would not start with these builtins.
 REPLACED_BUILTINS = """
 builtins.float = np.float16
 builtins.repr = lambda value: "<" + str(value) + ">"

@@ -34,7 +34,7 @@ def run_of(val: float = 0.5, *, is_silent: bool = False, uses_gpu: bool = False)
     return Run(execution=execution, uses_gpu=uses_gpu)
 
 
-#: Kernels can be forked now, which saves 3 s of imports.
+#: The state of a zygote that can fork kernels. A fork saves 3 s of imports.
 READY = Ready(import_s=3.0)
 
 
@@ -56,7 +56,7 @@ def proven(
     trials_left: int = 50,
     available: ForkAvailability = READY,
 ) -> list[KernelOrigin]:
-    """Let the policy prove forking by runs with these results.
+    """Let the policy compare forked with started kernels by runs with these results.
 
     Return how their kernels were made.
     """
@@ -124,7 +124,8 @@ def test_a_comparison_of_forked_with_started_kernels_that_was_stopped_is_made_ag
 def test_forked_kernels_are_not_compared_with_started_ones_if_too_few_trials_are_left_to_save_time(
     trials_left: int, *, is_due: bool, policy: ForkPolicy
 ) -> None:
-    # Forking saves 3.3 s per trial. The proof takes 13.4 s for two runs.
+    # Forking saves 3.3 s per trial. The comparison, two runs, takes 13.4 s: it pays off for 5
+    # trials.
     assert bool(proven(policy, trials_left=trials_left)) is is_due
     assert ("too few trials are left" in policy.origin(READY).reason) is not is_due
     assert policy.finding is None, "it costs nobody anything"
@@ -207,7 +208,7 @@ COMING = Unready(Stage.COMING, "it imports")
 
 @pytest.fixture
 def early() -> tuple[ForkPolicy, RunningTrial]:
-    """A policy after an early start with two slots, and its pathfinder."""
+    """Return a policy after an early start with two slots, and the trial in its started kernel."""
     policy, first = ForkPolicy(), RunningTrial()
     assert policy.start_early(2)
     assert policy.starts_at_once(first, is_usual=True)
