@@ -32,20 +32,21 @@ LAYER_OF = {
     for layer, names, _ in _ROWS
     for name in re.findall(r"`([\w.]+)/?`", names)
 }
-ROOF = "__init__"  # shows the public names, so it stands above all folders
+ROOF = "__init__"  # this module shows the public names, so it may import from all folders
 LIBRARIES_OF = {
     folder: set(re.findall(r"\w+", libraries)) - {"inside", "a", "function", "functions", "and"}
     for _, names, libraries in _ROWS
     for folder in re.findall(r"`(\w+)/`", names)
 }
-#: A library's name that a folder may use without owning the library: (folder, library, name).
+#: Exceptions: (folder, library, name) for a name that a folder may import from a library which only
+#: other folders may use.
 LENT = {
     ("kernels", "nbformat", "NotebookNode"),
     ("control", "nbformat", "NotebookNode"),
     ("study", "matplotlib", "Figure"),
 }
 
-#: Tokens that are layout or comments, not code.
+#: Types of tokens that are layout or comments. They do not count for the size of a folder.
 LAYOUT = {
     token.COMMENT,
     token.NL,
@@ -55,7 +56,7 @@ LAYOUT = {
     token.ENDMARKER,
 }
 
-#: What a kernel must not pay for when its notebook imports sweeper.
+#: Libraries that `import sweeper` must not load in a kernel, because they take long.
 HEAVY = ("torch", "mlflow", "optuna", "numpy", "IPython", "nbformat", "pydantic")
 IMPORT_CPU_S = 0.1
 

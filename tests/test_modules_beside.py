@@ -117,7 +117,8 @@ def test_a_process_whose_name_is_not_valid_utf8_does_not_prevent_the_kill_of_a_s
 ) -> None:
     sleep = shutil.which("sleep")
     assert sleep is not None
-    program = tmp_path / "тренировка"  # cut after 15 bytes, within a letter
+    # The system cuts a process's name after 15 bytes, here within a letter.
+    program = tmp_path / "тренировка"
     shutil.copy(sleep, program)
     with (
         subprocess.Popen([program, "60"], start_new_session=True) as other,
@@ -157,7 +158,7 @@ def test_no_process_is_killed_on_a_system_without_proc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def listdir(path: str) -> list[str]:
-        raise FileNotFoundError(2, "No such file or directory", path)  # as macOS has no /proc
+        raise FileNotFoundError(2, "No such file or directory", path)  # macOS has no /proc
 
     def kill(pid: int, number: int) -> None:
         raise AssertionError(f"process {pid} would have been killed")

@@ -330,8 +330,8 @@ def test_prints_of_a_notebooks_child_process_arrive_although_the_kernel_opens_no
     assert "printed by a child" in str([cell.get("outputs") for cell in node.cells])
 
 
-#: A cell that sends SIGTERM and SIGHUP. They do not end the kernel, but they end its child processes,
-#: and a handler that the notebook sets receives them.
+#: A cell that sends SIGTERM and SIGHUP: they do not end the kernel, but end its child processes. A
+#: handler that the notebook sets receives them.
 SIGNALLED = """
 import multiprocessing, os, signal, subprocess, time
 numbers = [signal.SIGTERM, signal.SIGHUP]

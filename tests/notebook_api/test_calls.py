@@ -36,7 +36,7 @@ class Scalar:
 
 
 class Tensor:
-    """An object like a tensor with several elements, for which torch raises a RuntimeError."""
+    """An object like a tensor with several elements: `float()` raises torch's RuntimeError."""
 
     def __float__(self) -> float:
         raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
@@ -62,7 +62,7 @@ def test_the_trial_has_default_values_in_a_notebook_run_by_hand(
     trial = sweeper.trial()
     assert (trial.number, trial.run_id, trial.params) == (0, "by-hand", {})
     assert (trial.seed, trial.attempt) == (0, 1)
-    assert list(tmp_path.iterdir()) == []  # folders are made only when they are used
+    assert list(tmp_path.iterdir()) == []  # folders are created only when their paths are used
     assert trial.checkpoint_dir.is_dir()
     assert trial.checkpoint_dir.absolute() == tmp_path / "checkpoints" / "by-hand"
 
@@ -170,7 +170,7 @@ def test_an_artifact_is_copied_under_its_own_or_a_given_name_and_replaces_an_ear
     Path("model.pt").write_bytes(b"first")
     assert sweeper.save_artifact("model.pt") == folder / "saved" / "model.pt"
     assert sweeper.save_artifact(Path("model.pt"), "encoder.pt").read_bytes() == b"first"
-    Path("model.pt").write_bytes(b"second")  # does not change the copy
+    Path("model.pt").write_bytes(b"second")  # changing the original must not change the saved copy
     assert (folder / "saved" / "model.pt").read_bytes() == b"first"
     assert sweeper.save_artifact("model.pt").read_bytes() == b"second"
     assert sorted(os.listdir(folder / "saved")) == ["encoder.pt", "model.pt"]

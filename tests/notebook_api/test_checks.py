@@ -65,7 +65,8 @@ class Training:
         self.loader: Any = seeded_loader(Noisy(), batch_size=4, shuffle=True, seed=1)
         step(**self.parts)
         self.model.zero_grad()
-        loss_of(self.model, self.batch).backward()  # gradients that no step has used yet
+        # Leave gradients that no optimizer step has used yet.
+        loss_of(self.model, self.batch).backward()
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -154,10 +155,10 @@ def test_parameters_without_a_proper_gradient_are_named() -> None:
     model = training.model
     loss = loss_of(model, training.batch)
     assert checks.gradients_flow(model, loss)
-    loss.backward()  # the graph is still there
+    loss.backward()  # raises if the check has freed the graph of the loss
     model.unused = nn.Linear(2, 2)
     model.frozen = nn.Linear(2, 2).requires_grad_(False)
-    nn.init.zeros_(model.last.weight)  # stops gradients of earlier layers
+    nn.init.zeros_(model.last.weight)  # zero weights give all earlier layers zero gradients
     result = checks.gradients_flow(model, loss_of(model, training.batch))
     assert result.finding.startswith(
         "6 of 8 parameters lack a proper gradient: first.weight (zero)"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
 EPOCHS = 2
-SAMPLES = 23  # not a multiple of the batch size
+SAMPLES = 23  # so that the last batch is smaller
 
 
 class Augmented:
@@ -81,7 +81,8 @@ def _torch_as_it_was() -> Iterator[None]:
     os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")  # on two cores
+# Torch warns on a machine with two cores.
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")
 @pytest.mark.parametrize(
     "workers",
     [
@@ -236,7 +237,7 @@ def test_seed_everything_seeds_all_three_generators() -> None:
         lambda: float(torch.rand(())),
     ]
     for draw in draws:
-        seed_everything(2**40 + 1)  # more bits than numpy accepts
+        seed_everything(2**40 + 1)  # numpy accepts only 32 bits, so the seed must be reduced
         first = draw()
         seed_everything(2**40 + 1)
         assert draw() == first

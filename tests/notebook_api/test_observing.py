@@ -58,7 +58,8 @@ class Trainer:
 
     def fit(self) -> None:
         for _ in range(3):
-            if self.current_epoch % 2:  # as with `check_val_every_n_epoch=2`
+            # Validates every second epoch, as with `check_val_every_n_epoch=2`.
+            if self.current_epoch % 2:
                 self.callback_metrics["val_acc"] = self.current_epoch / 8
             FitLoop(self).on_advance_end()
 
@@ -78,7 +79,8 @@ class FitLoop:
 
     def on_advance_end(self) -> None:
         epoch = self.trainer.current_epoch
-        self.trainer.callback_metrics["train_f1"] = epoch / 4  # logged in `on_train_epoch_end`
+        # A metric that a module logs in `on_train_epoch_end`.
+        self.trainer.callback_metrics["train_f1"] = epoch / 4
         self.trainer.current_epoch += 1
 
 
@@ -101,7 +103,8 @@ def test_lightnings_metrics_become_points_of_their_epoch_and_of_validate_and_tes
     ]
 
 
-#: Files of Keras: of 2.12, of 2.15, of 3.9, and of the package with Keras 2 beside Keras 3.
+#: Where versions of Keras define their callbacks: 2.12, 2.15, 3.9, and `tf_keras` (Keras 2)
+#: installed next to Keras 3.
 LAYOUTS = {
     "2.12": {"keras/__init__.py": "", "keras/callbacks.py": "CLASS"},
     "2.15": {
@@ -159,7 +162,8 @@ def test_an_epoch_of_keras_is_one_report_wherever_a_version_defines_its_callback
     subprocess.run(command, env=environment, cwd=tmp_path, check=True)
 
 
-#: Lets a script's MLflow calls be observed. It lists names and steps of the metrics in `seen`.
+#: The beginning of a script whose MLflow calls are observed. `seen` lists names and steps of
+#: metrics.
 OBSERVES = """if True:
     import warnings, mlflow
     from sweeper.notebook_api import observing
@@ -297,7 +301,8 @@ def test_metrics_of_one_call_are_reported_together_because_a_report_may_end_the_
     assert seen == [(3, {"loss": 0.5, "val": 0.25})]
 
 
-#: Makes the trial's run, as the sweep does, and lets MLflow's store fail from then on.
+#: The beginning of a script: it makes the trial's run, as the sweep does. After `go_away()`,
+#: MLflow's store fails.
 GOES_AWAY = """if True:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     client = mlflow.MlflowClient()

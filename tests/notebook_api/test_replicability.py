@@ -48,7 +48,8 @@ def test_operations_that_are_not_replicable_are_named_once_and_their_warnings_di
         for operation in (put, unpool, put):
             operation()
     assert not_replicable() == ["put_", "max_unpooling2d_forward_out"]
-    # Other warnings are about objects of earlier tests, such as a socket that was not closed.
+    # Warnings of other categories are ignored: they are about objects of earlier tests, such as
+    # sockets.
     texts = [str(each.message) for each in displayed if each.category is UserWarning]
     assert [text.split()[0] for text in texts] == ["put_", "max_unpooling2d_forward_out", "put_"]
     assert "put_ does not have a deterministic implementation" in texts[0]
@@ -58,7 +59,7 @@ def test_operations_that_are_not_replicable_are_named_even_if_warnings_are_hidde
     with warnings.catch_warnings(record=True) as displayed:
         warnings.filterwarnings("ignore")
         seed_everything(0)
-        seed_everything(1)  # the filter is not added twice
+        seed_everything(1)  # a second call must not add a second filter
         put()
         patterns: list[Any] = [pattern for _, pattern, *_ in warnings.filters]
     assert (not_replicable(), displayed) == (["put_"], [])

@@ -437,7 +437,7 @@ def test_every_form_of_assignment_is_found(tmp_path: Path, source: str, names: l
 
 @pytest.fixture
 def _switching() -> Iterator[None]:
-    """Let threads switch while Python makes a syntax tree, as at any garbage collection."""
+    """Let threads switch while `ast.parse` makes a tree, by a callback of the garbage collector."""
 
     def switch(*_: Any) -> None:
         time.sleep(0)
@@ -476,7 +476,8 @@ def test_of_two_assignments_one_can_be_swept_as_cell_n_name_if_it_is_read_before
 @pytest.mark.parametrize(
     ("calls", "is_overridden"),
     [
-        ("t = Trainer(net)\nt.train(lr=0.1)", True),  # `self.net.train()` is another method
+        # `self.net.train()` is a method of another object, so all calls pass `lr`.
+        ("t = Trainer(net)\nt.train(lr=0.1)", True),
         ("t = make()\nt.train()\nu = Trainer(net)\nu.train(lr=0.1)", False),
     ],
 )

@@ -285,7 +285,8 @@ def test_a_number_in_an_unfinished_printed_line_is_read_only_once() -> None:
     assert observed.values == [0.5]
     observed.read(" then loss=0.")
     observed.reader.settle()
-    assert observed.values == [0.5]  # more digits may follow
+    # A number at the end of the text is not read yet, because digits may follow.
+    assert observed.values == [0.5]
     observed.read("25")
     observed.reader.end_cell()
     assert observed.values == [0.5, 0.25]
@@ -331,7 +332,8 @@ def test_a_pattern_that_backtracks_is_given_up_while_other_threads_run(
     observed.read("loss=0.5\n")
     reading = threading.Thread(target=observed.read, args=("a" * 60 + " \n",))
     reading.start()
-    assert reading.is_alive()  # with the interpreter's lock held, this line would come after it
+    # If the pattern held the interpreter's lock, the thread would have ended by now.
+    assert reading.is_alive()
     reading.join()
     observed.read("loss=0.25\n")
     found = observed.scraped(make_file, take="best")
@@ -377,11 +379,12 @@ def test_a_printed_number_is_read_completely_even_if_a_group_matches_only_a_part
     observed = Heard(r"loss=([0-9.]+)")
     observed.read("loss=1.2e+0")
     observed.reader.settle()
-    assert observed.values == []  # more digits may follow
+    # A number at the end of the text is not read yet, because digits may follow.
+    assert observed.values == []
     observed.read("5\nloss=8")
     observed.read(",453\n")
     assert observed.read("\x1b[1mloss=\x1b[32m0.25\x1b[0m.\n") == [1.2e5, 8453.0, 0.25]
-    one = Heard(r"([0-9.]+)")  # which matches twice in 8,453
+    one = Heard(r"([0-9.]+)")  # the pattern matches twice in 8,453, which is one number
     assert one.read("8,453\n") == [8453.0]
 
 

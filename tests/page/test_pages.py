@@ -88,7 +88,7 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
     assert params["layers"]["choices"] == ["[32]", "[64, 64]"]
     first, second = study["all"]
     assert first["params"]["x"] == 0.5
-    # A value is the same in a trial as among the choices, and as messages have it.
+    # A value has the same text in a trial, in the list of choices and in messages.
     assert params["scale"]["choices"] == ["True", "False"]
     assert params["decay"]["choices"] == ["None", 1.0, 1e-5]
     for name, value in {"layers": "[32]", "kind": "line", "scale": "True", "decay": "None"}.items():

@@ -51,7 +51,7 @@ def measured(
 
 
 def test_the_shares_of_a_linear_functions_params_are_their_shares_of_the_variance() -> None:
-    # The variances of 3x and 4y are 9/12 and 16/12.
+    # For x and y uniform in [0, 1], the variances of 3x and 4y are 9/12 and 16/12.
     found = measured(CUBE, lambda params: 3 * params["x"] + 4 * params["y"])
     assert [*found] == ["y", "x", "z"]
     assert found["y"].share == pytest.approx(16 / 25, abs=0.06)
@@ -104,7 +104,7 @@ def test_the_estimated_noise_is_the_standard_deviation_between_runs_of_the_same_
     noise = random.Random(3)
     study = studied(CUBE, lambda params: params["x"] ** 2 + noise.gauss(0, 0.02))
     models = ScoreModels(study, space_of(CUBE), ["val"])
-    assert models.noise == {}  # nothing is fitted
+    assert models.noise == {}  # empty, because nothing was fitted yet
     effects_of(models)
     assert models.noise["val"] == pytest.approx(0.02, rel=0.3)
 

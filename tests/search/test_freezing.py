@@ -10,7 +10,7 @@ import pytest
 
 from sweeper.search.pruners import Curve, Curves, PredictivePruner, Verdict
 
-STEPS = 18  # so the first judgement is after two steps
+STEPS = 18  # trials are judged after a ninth of their steps, so first after two
 
 
 def shape(end: float, steps: int = STEPS) -> list[float]:

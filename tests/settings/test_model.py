@@ -33,7 +33,7 @@ from sweeper.settings.space import ChoiceDimension, FloatDimension, IntDimension
 
 def test_a_parameters_file_needs_only_an_objective_and_a_space(load_settings: Load) -> None:
     settings = load_settings(SMALLEST)
-    assert settings.name == "digits"  # the file's stem
+    assert settings.name == "digits"  # the default name is the file's name without .yml
     assert settings.resources.claim_bytes is None
     assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
         "val_acc": ("maximize", "last")
@@ -85,7 +85,7 @@ def test_settings_can_be_made_again_from_their_mapping_and_from_their_yaml(
     again = Settings.from_mapping(stored)
     assert again.name == settings.name
     named = settings.study.model_copy(update={"name": settings.name})
-    # The URL of `notify` is a secret, and no study stores it.
+    # The URL of `notify` is a secret, so it is not among the stored settings.
     without_file = settings.model_copy(update={"study": named, "notify": None})
     without_file._file = None
     assert again == without_file
@@ -110,7 +110,7 @@ def test_a_param_that_is_fixed_is_removed_from_the_space_and_the_start_trials(
     settings = load_settings(EVERYTHING)
     changed = settings.with_overrides(fixed={"lr": 0.5, "epochs": 1})
     assert set(changed.search_space) == {*settings.search_space} - {"lr"}
-    assert changed.fixed == {"epochs": 1, "lr": 0.5}  # 0.5 lies outside the range, and may
+    assert changed.fixed == {"epochs": 1, "lr": 0.5}  # a fixed value may be outside of the range
     assert changed.start_params[0] == {"optimizer": "adam", "width": 64}
 
 
@@ -124,7 +124,7 @@ def test_fixing_a_param_opens_or_closes_the_branch_that_depends_on_it(load_setti
     without = Settings.from_mapping({**settings.as_mapping, "start": [{"momentum": 0.9}]})
     assert without.start_params == [{"momentum": 0.9, "optimizer": "sgd"}]
     all_fixed = settings.with_overrides(fixed={"optimizer": "adam", "lr": 0.1, "width": 64})
-    assert all_fixed.start_params == []  # nothing of it is left
+    assert all_fixed.start_params == []  # all params of the start trial are fixed, so it is dropped
 
 
 def test_fixing_a_param_to_a_list_opens_the_branch_of_that_list(load_settings: Load) -> None:

@@ -120,7 +120,8 @@ def test_different_values_of_any_type_are_stored_as_different_scalars() -> None:
     scalars = [as_scalar(value) for value in values]
     assert len({repr(scalar) for scalar in scalars}) == len(values)
     assert all(s is None or isinstance(s, int | float | str) for s in scalars)
-    # Studies remember these: another spelling would make their lists other choices.
+    # Existing studies store these texts. With another spelling, their lists would become other
+    # choices.
     assert as_scalar([64, 1.0, True, None, "ä"]) == 'json:[64, 1.0, true, null, "ä"]'
     assert (
         as_scalar({"b": 1, "a": [2]})

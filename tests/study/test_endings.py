@@ -52,9 +52,9 @@ def test_a_notebook_states_an_end_unknown_to_the_study_only_if_the_study_lacks_t
     path = write_end(paths, attempt=2)
     assert unknown_end([], FACTS, paths) == path
     assert unknown_end([record_of(paths, 1, state)], FACTS, paths) == path
-    # A cluster's worker may be lost after its notebook has arrived and before its answer.
+    # Known: a cluster's worker may be lost after its notebook has arrived and before its answer.
     assert unknown_end([record_of(paths, 2, state)], FACTS, paths) is None
-    # The third attempt may be killed before it has renamed the notebook of the second one.
+    # Known: the third attempt may be killed before it has renamed the second one's notebook.
     assert unknown_end([record_of(paths, 3, state)], FACTS, paths) is None
     assert unknown_end([], replace(FACTS, id="another"), paths) is None
 

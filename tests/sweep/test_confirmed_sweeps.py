@@ -46,7 +46,7 @@ def is_confirming(spec: TrialSpec) -> bool:
 
 
 def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """Score x. In the search, luck is added to it, and on fresh seeds a little noise."""
+    """Return the score x, plus `LUCK` in the search, or plus a little noise on fresh seeds."""
     x = float(str(spec.params["x"]))
     noise = random.Random(spec.seed).gauss(0.0, 0.01)
     score = x + (noise if is_confirming(spec) else LUCK[x])

@@ -108,7 +108,7 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
 
     def watch(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         out = str(spec.notebook.parent)
-        # The time spent is stored while a trial runs, so that a kill cannot hide it.
+        # The time spent must be stored while a trial runs, so that it counts even after a kill.
         until(lambda: find_study(out, storage=None).study.facts.spent_s > 0)
         return wait_for_stop(spec, running)
 
@@ -165,7 +165,7 @@ def test_a_study_killed_before_its_first_trial_uses_all_settings_of_the_correcte
 ) -> None:
     first = make_sweep(scored, start=[{"x": 0.5}], objective={"vol": "minimize"}).run
     folder = tmp_path / "out" / "inline"
-    folder.mkdir(parents=True)  # it existed, so it stays
+    folder.mkdir(parents=True)  # the folder exists before the sweep, so a failed start keeps it
     (folder / "notes.json").write_text('{"0000": {"note": "of an earlier study"}}')
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(opening, "to_learn", Mock(side_effect=KeyboardInterrupt))
@@ -273,7 +273,8 @@ def test_a_sweep_that_waits_for_mlflow_at_its_end_still_reacts_to_a_preemption(
 
     def stop_writer(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         until(lambda: launched)
-        launched[0][0].send_signal(signal.SIGSTOP)  # the end of the sweep kills it
+        # The suspended writer is killed at the end of the sweep.
+        launched[0][0].send_signal(signal.SIGSTOP)
         threading.Timer(1.0, sweep.preempt, args=["SIGTERM"]).start()
         return scored(spec, running)
 

@@ -72,7 +72,7 @@ def test_a_study_resumes_and_a_run_is_adopted_although_the_notebook_has_download
         name="s", facts=SimpleNamespace(made_of=fingerprint()), records=lambda: trials
     )
     observed = replace(BLANK, observed=made_of(fingerprint()))
-    model.write_text("V = 1\n")  # A cell has downloaded it.
+    model.write_text("V = 1\n")  # as if a cell had downloaded the module
     resume()
     assert has_same_code(observed, fingerprint())
     study.facts.made_of = fingerprint()

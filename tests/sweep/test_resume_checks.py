@@ -91,7 +91,7 @@ def test_a_study_that_logs_to_a_server_is_not_moved_to_the_default_store(tmp_pat
         f"--tracking-uri {Address.of_file(paths.tracking)}",
     )
     other = tmp_path / "other.db"
-    for file in (paths.tracking, other):  # A file that is not here is on another machine.
+    for file in (paths.tracking, other):  # a missing file counts as one on another machine
         study = study_of(trial_record(), tracking_uri=str(Address.of_file(file)))
         refuse_leaving_the_store(study, paths)
     other.touch()
@@ -129,7 +129,8 @@ def test_a_study_resumes_after_a_change_that_was_undone_before_a_trial_ran_with_
     paths = paths_of(tmp_path / "{run_id}.ipynb")
     trials = [ran(tmp_path, number, OLD) for number in range(2)]
     refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
-    trials[0] = ran(tmp_path, 0, MISTAKEN)  # It was interrupted, and run again after the change.
+    # Trial 0 was interrupted, and run again after the change.
+    trials[0] = ran(tmp_path, 0, MISTAKEN)
     with pytest.raises(StudyError, match="code cell 1 changed"):
         refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
 

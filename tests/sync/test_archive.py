@@ -96,7 +96,8 @@ def test_a_machine_fetches_what_another_machine_has_pushed(make: Make, gets: lis
     assert away.use.version == version
     assert lines[0].endswith("from memory://bucket/data: 31 kB")
     assert len(gets) > 20
-    assert pushed(make("third"), FILES) == version  # equal files, whenever they were written
+    # Equal files give the same version, whenever they were written.
+    assert pushed(make("third"), FILES) == version
 
 
 def test_a_study_keeps_its_version_of_the_data_and_a_new_study_uses_the_newest(
@@ -238,7 +239,7 @@ def test_folders_that_cannot_be_pushed_are_named(
     with pytest.raises(DataError, match=r"a/link is neither a file nor a folder.*remove it"):
         home.push(lambda _: None)
     link.unlink()
-    link.symlink_to("..")  # in a circle
+    link.symlink_to("..")  # a link that leads in a circle
     with pytest.raises(DataError, match=r"a/link is neither a file nor a folder"):
         home.push(lambda _: None)
     link.unlink()

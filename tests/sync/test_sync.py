@@ -232,7 +232,7 @@ def test_another_users_temporary_folder_does_not_prevent_a_copy(
 ) -> None:
     machine = Machine(tmp_path)
     planted = Path(tempfile.mkdtemp(prefix=machine.copy._objects._prefix))
-    planted.chmod(0o777)  # as a folder of another user it is not this user's alone
+    planted.chmod(0o777)  # a folder that others can write to, like one of another user
     try:
         with machine.opened():
             machine.run()
@@ -246,7 +246,8 @@ def test_another_users_temporary_folder_does_not_prevent_a_copy(
 def test_a_checkpoint_that_is_being_written_is_copied_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "_SETTLED_S", 50)  # `checkpoint` makes older files
+    # Files that `checkpoint` writes are older than 50 s.
+    monkeypatch.setattr(selection, "_SETTLED_S", 50)
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
@@ -402,7 +403,8 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
 
         def put(store: Store, name: str, data: bytes) -> None:
             send(store, name, data)
-            if name.endswith("manifest.json"):  # here this machine is suspended for a while
+            # As if the machine was suspended here while another one took the lease.
+            if name.endswith("manifest.json"):
                 owner = json.loads(store.get("owner.json") or b"")
                 other = {**owner, "token": "another", "host": "elsewhere"}
                 send(store, "owner.json", json.dumps(other).encode())
@@ -474,7 +476,8 @@ def test_a_notebook_that_one_copy_leaves_out_is_sent_with_the_next_copy(
         assert a.study is not None
         run_id = a.run(state=TrialState.RUNNING)
         a.now()
-        # The trial ends after the database was read, so the copy keeps its earlier notebook.
+        # The notebook states the end before the database does, so the copy keeps the earlier
+        # notebook.
         note_in(a.paths.notebook(run_id), state="completed", scores={"val": 0.5}, attempt=1)
         a.run(state=TrialState.RUNNING)
         a.now()
@@ -602,7 +605,7 @@ def test_every_manifest_names_only_objects_that_exist(
             if is_quiet or threading.current_thread() is not threading.main_thread():
                 return call(*arguments, **options)
             event = data.draw(st.sampled_from(events))
-            is_quiet = True  # of what happens meanwhile, nothing is disturbed
+            is_quiet = True  # do not disturb the calls that the event itself makes
             happen(event)
             is_quiet = False
             if event == "fail":
@@ -856,7 +859,7 @@ def test_a_restored_study_resumes_after_a_kill_before_its_first_manifest(tmp_pat
     a = swept(tmp_path / "a")
     with Machine(tmp_path / "b").opened() as is_brought_back:
         assert is_brought_back
-    for is_marked in (False, True):  # killed before its first copy, and inside of it
+    for is_marked in (False, True):  # killed before its first copy, or during it
         b = Machine(tmp_path / "b")
         with b.opened() as is_brought_back:
             assert not is_brought_back
@@ -1200,21 +1203,21 @@ def test_an_empty_machine_completes_the_sweep_of_a_machine_that_was_killed(
     sweeping.communicate()
     assert sum(it.startswith("notebooks/") for it in getattr(remote(name), "files", ())) >= 3
     code, _ = b.run()
-    if code == 2:  # refused, because the lease has not expired yet
+    if code == 2:  # the sweep is refused while the dead process's lease has not expired
         assert f"process {sweeping.pid} on {socket.gethostname()} sweeps this study" in b.stderr
-        assert len(b.stderr.splitlines()) == 2  # the first says that the sweep is prepared
+        assert len(b.stderr.splitlines()) == 2  # the first line says that the sweep is prepared
         assert not (b.folder / "out").exists()
         time.sleep(3.5)
         code, _ = b.run()
     assert code == 0, b.stderr
     done = a.scores()
     a.folder.rename(tmp_path / "gone")
-    code, result = b.run()  # the study is complete
+    code, result = b.run()  # this call only restores the study, which is complete
     assert code == 0, b.stderr
     assert result["counts"] == {"completed": trials, "pruned": 0, "failed": 0, "stopped": 0}
     assert result["sync_lag_s"] == 0
     assert [t["run_id"] for t in result["trials"]] == [run_id_of(n) for n in range(trials)]
-    # Those at work when the study was copied, whether or not they had written a notebook by then.
+    # Only trials that ran when the study was last copied have a second attempt: at most 4.
     assert sum(trial["attempt"] > 1 for trial in result["trials"]) <= 4
     for trial in result["trials"]:
         assert trial["scores"] == done.get(trial["run_id"], trial["scores"])
@@ -1237,14 +1240,15 @@ def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     tmp_path: Path, s3: str, s3_server: S3Server
 ) -> None:
     a = Subprocess(tmp_path, "preempted", trials=5, url=f"{s3}/x", grace_s=6)
-    hold = a.folder / "hold"  # trials from the fourth on do not end while it is there
+    hold = a.folder / "hold"  # trials from the fourth on do not end while this file exists
     hold.touch()
     sweeping = a.start()
     until(lambda: len(a.scores()) >= 2 and remote("preempted") is not None)
     s3_server.program.send_signal(signal.SIGSTOP)
     try:
         sweeping.terminate()
-        code, result = a.result(sweeping, limit_s=6 + 30)  # without the limit it waits a minute
+        # Without a time limit, the last copy would wait a minute for the store.
+        code, result = a.result(sweeping, limit_s=6 + 30)
     finally:
         s3_server.program.send_signal(signal.SIGCONT)
     assert code == 143

@@ -40,7 +40,7 @@ def test_the_time_left_is_unknown_before_a_trial_has_completed() -> None:
         ([], 4, 60.0),
         ([runs(), runs()], 2, 30.0),
         ([runs(10.0)], 0, 5.0),
-        ([runs(100.0)], 0, 1.5),  # longer than the mean
+        ([runs(100.0)], 0, 1.5),  # the trial already runs longer than the mean duration
         ([runs(), runs(waits_for="a GPU")], 2, 60.0),
     ],
 )

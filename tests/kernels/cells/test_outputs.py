@@ -20,7 +20,7 @@ def text(name: str, content: str) -> NotebookNode:
 
 
 def seen(outputs: list[NotebookNode]) -> list[str]:
-    """Return one word for each output: `o:` and `e:` for the streams, the text for a display."""
+    """Return a text for each joined output, with `o:` before stdout and `e:` before stderr."""
     return [
         f"{output.name[3]}:{output.text}" if output.output_type == "stream" else output.data["t"]
         for output in joined(outputs)

@@ -142,7 +142,8 @@ import model, multiprocessing
 with multiprocessing.get_context("spawn").Pool(1) as pool:
     print(json.dumps(pool.map(model.seen, [1])))
 """
-    # `-S` leaves out installed packages. The package itself imports only the standard library.
+    # `-S` hides installed packages. The modules of this package that workers need use only the
+    # standard library.
     assert run(project, {}, code, "-S", "-E") == [1]
 
 
@@ -169,7 +170,8 @@ print(json.dumps("sweeper" in spawn.get_preparation_data("worker")))
     assert run(write(tmp_path / "project", {"model.py": ""}), {"model.py": ""}, code)
 
 
-#: Imports IPython before the snapshot is installed, as a kernel does.
+#: A module that imports IPython before the import finder of the snapshot is installed, as in a
+#: kernel.
 IPYTHON = {"early.py": "import IPython.core.interactiveshell"}
 SHELL = """
 import os

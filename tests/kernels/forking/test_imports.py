@@ -52,7 +52,8 @@ def imported(folder: Path, module: str) -> bool:
 @pytest.mark.parametrize(
     ("folder", "is_listed"),
     [
-        # `uv run --with` and `venv --system-site-packages` put an environment on top of another.
+        # Another environment below this one, as with `uv run --with` and `venv
+        # --system-site-packages`.
         ("base/lib/python3/site-packages", True),
         ("usr/lib/python3/dist-packages", True),
         ("project", False),

@@ -336,7 +336,7 @@ def test_the_reason_for_which_an_executor_stopped_the_sweep_is_kept_without_any_
 ) -> None:
     settings = small_settings("no host", study={"trials": 2})
     scheduler = make_scheduler(Study.open(storage, settings), settings)
-    scheduler.stop("the host has no such kernel")  # and no slot asks for a trial
+    scheduler.stop("the host has no such kernel")  # no slot asks for a trial after this
     scheduler.close()
     assert scheduler.stopped_by == "the host has no such kernel"
 

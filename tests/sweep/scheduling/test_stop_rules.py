@@ -126,7 +126,7 @@ def test_a_frozen_trial_leaves_its_gpu_if_only_gpu_memory_lacks_and_is_pruned_ot
 def test_a_trial_without_a_kernel_is_not_counted_as_running_when_a_frozen_one_is_thawed(
     freezer: Freezer, monkeypatch: pytest.MonkeyPatch, is_left: bool
 ) -> None:
-    """It is a proposal that was made ahead, or a trial that a killed sweep has left."""
+    """Such a trial is a proposal that was made ahead, or was left running by a killed sweep."""
     study, samplers = freezer._study, SamplerFactory(small_settings("any"))
     if is_left:
         assert study.ask(samplers, lambda n: Path(f"{n}.ipynb")) is not None
