@@ -69,7 +69,7 @@ def test_every_file_that_the_page_loads_is_next_to_it(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/*.part"))
 
 
-def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
+def test_the_pages_data_have_an_axis_for_each_param_and_all_trials(tmp_path: Path) -> None:
     records = [
         record(0, tmp_path),
         record(1, tmp_path, state=TrialState.FAILED, scores={"val": float("nan")}, message="oh"),

@@ -352,7 +352,7 @@ def test_a_killed_fetch_leaves_no_incomplete_data(
 
 
 @pytest.mark.slow  # a server
-def test_data_travels_through_s3(make: Make, s3: str) -> None:
+def test_data_pushed_to_s3_by_one_machine_is_fetched_by_another(make: Make, s3: str) -> None:
     away = make("away", url=f"{s3}/datasets")
     pushed(make("home", url=f"{s3}/datasets"))
     fetched(away)
