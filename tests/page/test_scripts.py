@@ -152,7 +152,7 @@ def test_an_outlier_does_not_stretch_an_axis() -> None:
 
 
 @needs_node
-def test_points_with_equal_values_are_spread_to_the_same_positions_each_time() -> None:
+def test_the_sideways_spread_of_a_trials_point_depends_only_on_its_run_id() -> None:
     spread = answer("['0001', '0002', '0003', '0001'].map(scales.jitter)")
     assert spread[0] == spread[3]
     assert len(set(spread)) == 3
