@@ -27,7 +27,7 @@ from sweeper.trials import TrialSpec
 
 pytest_plugins = ["s3_server", "postgres_servers"]
 
-#: The slowest test files, by their duration alone on a machine.
+#: The slowest test files, the slowest one first, each measured alone on a machine.
 LONGEST = (
     *("test_tutorial.py", "test_dask_executor.py", "test_cluster.py", "test_corpus.py"),
     "test_sweep.py",
@@ -37,7 +37,7 @@ LONGEST = (
     *("test_storage.py", "test_determinism.py", "test_executors.py"),
 )
 
-#: `-m` that only leaves out markers, and the markers of all tests of a file.
+#: Patterns for an option `-m` that only excludes markers, and for the line with a file's markers.
 _LEAVES_OUT = re.compile(r"not \w+( and not \w+)*")
 _MARKS_OF_FILE = re.compile(r"^pytestmark = (\[[^]]*\]|.*)$", re.MULTILINE)
 
@@ -49,8 +49,8 @@ gc.disable()
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A shell's `&` and nohup make a process ignore signals, and its sweeps, too. The tests need sweeps
-# that handle these signals.
+# A process that a shell starts with `&` or nohup ignores SIGINT or SIGHUP, and so do the sweeps
+# that it starts. The tests need sweeps that handle these signals.
 for _signal, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _usual or signal.SIG_DFL)
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Freeze all objects, so that the garbage collector does not examine imported modules again."""
+    """Call `gc.freeze`, so that the garbage collector does not scan all imported modules again."""
     gc.freeze()
     gc.enable()
 

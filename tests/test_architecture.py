@@ -32,20 +32,21 @@ LAYER_OF = {
     for layer, names, _ in _ROWS
     for name in re.findall(r"`([\w.]+)/?`", names)
 }
-ROOF = "__init__"  # shows the public names, so it stands above all folders
+ROOF = "__init__"  # this module shows the public names, so it may import from all folders
 LIBRARIES_OF = {
     folder: set(re.findall(r"\w+", libraries)) - {"inside", "a", "function", "functions", "and"}
     for _, names, libraries in _ROWS
     for folder in re.findall(r"`(\w+)/`", names)
 }
-#: A library's name that a folder may use without owning the library: (folder, library, name).
+#: Exceptions: (folder, library, name) for a name that a folder may import from a library which only
+#: other folders may use.
 LENT = {
     ("kernels", "nbformat", "NotebookNode"),
     ("control", "nbformat", "NotebookNode"),
     ("study", "matplotlib", "Figure"),
 }
 
-#: Tokens that are layout or comments, not code.
+#: Types of tokens that are layout or comments. They do not count for the size of a folder.
 LAYOUT = {
     token.COMMENT,
     token.NL,
@@ -55,7 +56,7 @@ LAYOUT = {
     token.ENDMARKER,
 }
 
-#: What a kernel must not pay for when its notebook imports sweeper.
+#: Libraries that `import sweeper` must not load in a kernel, because they take long.
 HEAVY = ("torch", "mlflow", "optuna", "numpy", "IPython", "nbformat", "pydantic")
 IMPORT_CPU_S = 0.1
 
@@ -225,7 +226,7 @@ def tokens_of(path: Path) -> int:
     return n_tokens
 
 
-def test_a_folder_says_what_belongs_in_it_and_what_does_not() -> None:
+def test_the_docstring_of_each_package_folder_has_a_summary_and_an_explanation() -> None:
     for face in (path for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE):
         first, _, rest = (ast.get_docstring(sources()[face]) or "").partition("\n\n")
         assert first, face
@@ -266,7 +267,7 @@ def test_only_the_command_line_prints() -> None:
     assert printing == {"cli"}
 
 
-def test_only_the_owner_of_a_studys_facts_reads_them_by_key() -> None:
+def test_only_the_module_facts_reads_a_studys_stored_facts_by_key() -> None:
     owner = PACKAGE / "study" / "facts.py"
     by_key = [
         f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"
@@ -285,7 +286,7 @@ def test_only_the_owner_of_a_studys_facts_reads_them_by_key() -> None:
     assert in_attributes == {"study"}
 
 
-def test_only_the_owner_of_a_notebooks_metadata_reads_it_by_key() -> None:
+def test_only_the_module_metadata_reads_a_notebooks_metadata_by_key() -> None:
     keys = {field.name for field in dataclasses.fields(TrialMetadata)}
     by_key = [
         f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"
@@ -331,7 +332,7 @@ def name_of(node: ast.expr | None) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def test_import_sweeper_loads_almost_nothing_into_a_kernel() -> None:
+def test_importing_sweeper_in_a_kernel_is_quick_and_loads_no_large_library() -> None:
     code = (
         "import sys, time, json; before = set(sys.modules); began = time.process_time();"
         "import sweeper; sweeper.report; took_s = time.process_time() - began;"
@@ -363,6 +364,6 @@ def test_all_public_names_can_be_imported_and_no_others_are_listed() -> None:
         _ = sweeper.repport
 
 
-def test_no_public_name_is_hidden_by_a_submodule() -> None:
+def test_no_public_name_of_the_package_is_also_the_name_of_a_submodule() -> None:
     # `import sweeper.score` would put the module where the function was.
     assert set(sweeper.__all__) & {folder_of(path) for path in sources()} == set()

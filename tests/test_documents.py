@@ -33,12 +33,13 @@ PAGES = sorted(
         *ROOT.glob("infra/*.md"),
     ]
 )
-#: Paths that pages name and that are not in the repository: made by a sweep, planned, or a "no".
+#: Paths that pages name and that are rightly not in the repository: a sweep makes them, or the page
+#: says that they do not exist.
 ELSEWHERE = {
     *("requests/", "copying/", "checkpoints/by-hand/", "notebooks/0007.ipynb"),
     "sweeper/trial.py",
 }
-#: What a parameters file needs.
+#: The required keys of a parameters file, added to examples that show only a part.
 SMALLEST = {"objective": {"val_acc": "maximize"}, "space": {"lr": [3e-4], "batch_size": [64]}}
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -95,7 +96,7 @@ def paragraphs(page: Path) -> Iterator[list[str]]:
             paragraph.append(line)
 
 
-#: Pages whose lines or paragraphs may be longer: one is generated.
+#: Pages whose lines or paragraphs may be longer, such as the generated reference.
 DENSE = {"executors.md", "private-names.md", "score-sources.md", "reference.md"}
 DENSE_FOLDERS = {"decisions", "benchmarks", "infra"}
 
@@ -159,7 +160,7 @@ def test_every_module_and_folder_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     for name in re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|md|ipynb|yml))?)`", text):
         if name in ELSEWHERE or any(part.isupper() for part in name.split("/")):
-            continue  # OUT/STUDY/ stands for any folder
+            continue  # words in capitals, as in OUT/STUDY/, stand for any folder
         assert any((top / name).exists() for top in (ROOT, ROOT / "sweeper", page.parent)), name
 
 
@@ -195,7 +196,7 @@ def test_how_do_i_explains_only_messages_that_the_package_has() -> None:
     messages = re.findall(r"^\| `([^`]+)` \|", section.partition("\n### ")[0], re.MULTILINE)
     assert found and len(messages) > 10
     code = "".join(path.read_text("utf-8") for path in (ROOT / "sweeper").rglob("*.py"))
-    text = re.sub(r'"\n\s+f?"', "", code)  # a text that is written on several lines
+    text = re.sub(r'"\n\s+f?"', "", code)  # join strings that the code writes on several lines
     parts = [part.strip() for message in messages for part in message.split("…")]
     assert [part for part in parts if part not in text] == []
 
@@ -238,7 +239,7 @@ def test_the_keys_of_an_executed_notebooks_metadata_are_those_of_the_code() -> N
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs uv run --group docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
-    # Material announces its successor.
+    # Turn off the warning with which the theme Material announces its successor.
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

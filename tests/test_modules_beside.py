@@ -93,7 +93,7 @@ def test_an_error_without_a_message_is_described_by_its_class(error: Exception, 
     assert first_line(error) == line
 
 
-def test_a_message_that_quotes_all_its_data_loses_its_middle() -> None:
+def test_the_middle_of_a_very_long_error_message_is_left_out() -> None:
     text = shortened(f"first{'x' * 5_000_000}last")
     assert len(text) < 2100
     assert text.startswith("firstx")
@@ -112,12 +112,13 @@ def test_the_root_cause_of_an_error_without_a_message_is_the_name_of_its_class()
         assert root_cause(error) == "MemoryError"
 
 
-def test_a_process_whose_name_is_not_text_does_not_prevent_the_end_of_a_session(
+def test_a_process_whose_name_is_not_valid_utf8_does_not_prevent_the_kill_of_a_session(
     tmp_path: Path,
 ) -> None:
     sleep = shutil.which("sleep")
     assert sleep is not None
-    program = tmp_path / "тренировка"  # cut after 15 bytes, within a letter
+    # The system cuts a process's name after 15 bytes, here within a letter.
+    program = tmp_path / "тренировка"
     shutil.copy(sleep, program)
     with (
         subprocess.Popen([program, "60"], start_new_session=True) as other,
@@ -153,11 +154,11 @@ def test_shared_memory_of_a_killed_process_is_removed_by_the_process_that_tracks
     assert not marked_processes(mark)
 
 
-def test_where_there_is_no_list_of_processes_none_is_killed(
+def test_no_process_is_killed_on_a_system_without_proc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def listdir(path: str) -> list[str]:
-        raise FileNotFoundError(2, "No such file or directory", path)  # as macOS has no /proc
+        raise FileNotFoundError(2, "No such file or directory", path)  # macOS has no /proc
 
     def kill(pid: int, number: int) -> None:
         raise AssertionError(f"process {pid} would have been killed")
@@ -169,7 +170,7 @@ def test_where_there_is_no_list_of_processes_none_is_killed(
 
 
 @pytest.mark.parametrize("planted", ["link", "open", "file"])
-def test_a_private_folder_whose_name_is_taken_gets_another_name_that_is_used_from_then_on(
+def test_a_private_folder_whose_name_another_user_has_taken_gets_another_name_for_good(
     tmp_path: Path, planted: str
 ) -> None:
     folder, target = tmp_path / "c", tmp_path / "target"

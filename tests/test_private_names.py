@@ -22,7 +22,7 @@ NAMES = [
         r"^\| (\w+) \| `([\w.]+)` \| ([^|]+) \| [^|]+ \| [^|]+ \|$", PAGE.read_text("utf-8"), re.M
     )
 ]
-#: Documented in spite of their names.
+#: Names that begin with an underscore but are documented as public.
 PUBLIC = {"_exit", "_getframe", "_asdict", "_fields", "_replace"}
 
 

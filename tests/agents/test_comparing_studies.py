@@ -30,7 +30,7 @@ def ranking(*scores: float) -> Confirmation:
 
 
 @pytest.mark.parametrize(("repeats", "counts"), [(None, True), ("seeds", False)])
-def test_only_fresh_seeds_show_an_improvement_and_not_the_repeats_of_a_search(
+def test_a_difference_counts_as_an_improvement_only_if_both_studies_were_confirmed_on_fresh_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeats: str | None, counts: bool
 ) -> None:
     found = {"new": ranking(0.91, 0.92, 0.9), "old": ranking(0.5, 0.52, 0.51)}
@@ -58,7 +58,7 @@ def existing_study(n_failed: int, *, replaced: int = 0, **facts: Any) -> Any:
     return SimpleNamespace(study=study)
 
 
-def test_the_budget_counts_the_trials_of_a_study_also_after_another_has_replaced_it(
+def test_the_budget_also_counts_trials_of_a_study_that_was_replaced_by_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "p.yml").write_text(PARAMETERS)
@@ -69,7 +69,7 @@ def test_the_budget_counts_the_trials_of_a_study_also_after_another_has_replaced
                 agent.sweep("n.ipynb", "s", 20)
 
 
-def test_a_search_that_repeats_its_proposals_has_a_status_and_a_confirmation_has_none(
+def test_the_status_lists_a_search_with_repeats_but_not_the_study_that_confirms_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = existing_study(1, repeats={"by": "seeds"})
@@ -82,7 +82,7 @@ def test_a_search_that_repeats_its_proposals_has_a_status_and_a_confirmation_has
         assert agent.status()["studies"] == [search]
 
 
-def test_a_folder_with_braces_in_its_name_has_outputs(
+def test_the_outputs_of_a_notebook_in_a_folder_with_braces_in_its_name_are_in_that_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "a{x}"

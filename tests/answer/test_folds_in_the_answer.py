@@ -1,4 +1,4 @@
-"""The answer knows params that only some trials have, and folds, which nobody chooses."""
+"""The answer handles params that only some trials have, and folds, which no sampler chooses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDS = 4
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_answer_names_a_fold_where_trials_fail_but_not_as_what_mattered_nor_as_advice(
+def test_the_answer_names_a_fold_in_which_trials_fail_but_never_as_a_param_that_mattered(
     fails: bool,
 ) -> None:
     records = []
@@ -49,7 +49,7 @@ def test_the_answer_names_a_fold_where_trials_fail_but_not_as_what_mattered_nor_
     assert found.spent is not None and found.spent.driver is None
 
 
-def test_the_answer_says_what_mattered_also_in_a_study_that_began_with_one_param() -> None:
+def test_the_answer_says_what_mattered_if_a_second_param_was_swept_only_later() -> None:
     unit = {"low": 0.0, "high": 1.0}
     records = [
         trial_record(

@@ -22,7 +22,7 @@ from sweeper.display.screen import summary
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
 
-pytestmark = pytest.mark.slow  # MLflow, in each sweep
+pytestmark = pytest.mark.slow  # because each sweep writes to MLflow
 
 SPACE = {
     "lr": {"low": 1e-4, "high": 0.1, "log": True},

@@ -22,7 +22,7 @@ def next_step(
     lr: float | None = None,
     **stated: Any,
 ) -> str:
-    """Return the line `next` of a study that ran this number of its 12 trials."""
+    """Return the answer's sentence `next` for a study that has run this number of its 12 trials."""
     study: dict[str, Any] = {"trials": 12, **stated.pop("study", {})}
     settings = small_settings("s", objective={"acc": "maximize"}, study=study, **stated)
     records = [
@@ -74,7 +74,7 @@ def test_the_answer_counts_only_trials_that_the_same_command_would_run(
     assert not n_left or f"trials that are left: {n_left}" in step
 
 
-def test_more_trials_are_advised_than_have_run() -> None:
+def test_the_answer_advises_twice_as_many_trials_as_have_run() -> None:
     settings = small_settings("s", objective={"val": "maximize"}, study={"trials": 12})
     for n_trials in (12, 30):
         records = [
@@ -92,7 +92,7 @@ def test_more_trials_are_advised_than_have_run() -> None:
         assert_says(next_, f"`--trials {2 * n_trials}` shows more")
 
 
-def test_the_time_of_a_trial_that_continued_from_a_checkpoint_is_compared_with_none() -> None:
+def test_a_trial_that_continued_from_a_checkpoint_is_not_recommended_for_its_short_time() -> None:
     def time_of(**cheap: Any) -> str:
         records = [
             trial_record(number, duration_s=1200.0 + number, scores={"val": 0.5 + number / 100})
@@ -109,7 +109,7 @@ def test_the_time_of_a_trial_that_continued_from_a_checkpoint_is_compared_with_n
         assert "20m05s per trial (median)" in resumed
 
 
-def test_after_a_spent_budget_nothing_is_suggested_but_a_greater_one() -> None:
+def test_after_a_spent_budget_the_answer_suggests_only_a_greater_budget() -> None:
     cost = {"price_per_hour": 1, "budget": 2}
     assert_says(next_step(9, cost=cost, spent=2.0), "`cost.budget` above 2.00", "left: 3")
     assert next_step(12, cost=cost, spent=2.0) == ""
@@ -120,13 +120,15 @@ def test_after_a_spent_budget_nothing_is_suggested_but_a_greater_one() -> None:
     "stated",
     [{"fixed": {"seed": 7}}, {"space": {"lr": [0.1, 0.2], "seed": [0, 1]}}],
 )
-def test_fresh_seeds_are_suggested_only_if_the_study_may_have_them(stated: dict[str, Any]) -> None:
+def test_a_confirmation_is_suggested_only_if_the_seed_is_neither_fixed_nor_swept(
+    stated: dict[str, Any],
+) -> None:
     space: dict[str, Any] = {"space": {"lr": [0.1, 0.2]}}
     assert "--confirm" not in next_step(12, **{**space, **stated})
     assert "--confirm 3" in next_step(12, **space)
 
 
-def test_no_more_trials_are_suggested_for_a_confirmation_than_have_completed() -> None:
+def test_the_answer_suggests_to_confirm_at_most_as_many_trials_as_have_completed() -> None:
     assert "`--confirm 2` runs the best 2 again" in next_step(2, study={"trials": 2})
     assert "--confirm" not in next_step(2, study={"trials": 2}, lr=0.1), "the same params twice"
 
@@ -140,7 +142,7 @@ def test_no_more_trials_are_suggested_for_a_confirmation_than_have_completed() -
         ({"low": 1, "high": 12}, {6, 7, 8}, ()),
     ],
 )
-def test_a_region_of_failures_is_left_out_in_a_way_that_the_study_accepts(
+def test_the_suggestion_to_leave_out_a_region_of_failures_is_one_that_the_study_accepts(
     dimension: Any, failing: set[Any], advice: tuple[str, ...]
 ) -> None:
     values = dimension if isinstance(dimension, list) else range(1, 13)

@@ -198,7 +198,7 @@ def test_characters_that_an_encoding_lacks_are_written_as_escapes() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 @pytest.mark.parametrize("fault", ["No space left on device", None])
-def test_a_stream_that_has_failed_drops_all_text(fault: str | None) -> None:
+def test_output_to_a_stream_that_has_failed_is_dropped_without_an_error(fault: str | None) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     if fault is not None:
@@ -228,7 +228,7 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
 
 
-def test_the_trials_after_an_option_are_added_to_those_before_the_option(
+def test_positional_words_before_and_after_an_option_are_all_targets_of_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for command in ("replay out/s -j 4 7 0012", "diff out/s --json 7 12", "stop --json out/s 7 12"):
@@ -257,7 +257,7 @@ def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     ("score", "is_refused"),
     [("val", False), ("val:max", False), ("val:min", True), ("val_acc", True), ("1", True)],
 )
-def test_the_command_that_named_the_score_may_be_repeated_but_cannot_name_another_one(
+def test_the_option_score_may_be_repeated_for_an_existing_file_but_must_not_name_another_score(
     folder: Path, score: str, is_refused: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, file = ["n.ipynb", "--score", score], Path("n.yml")
@@ -270,7 +270,7 @@ def test_the_command_that_named_the_score_may_be_repeated_but_cannot_name_anothe
         assert proposal.propose(options, console), "the sweep of the file starts"
 
 
-@pytest.mark.slow  # it imports what a sweep imports
+@pytest.mark.slow  # because all libraries of a sweep are imported
 def test_a_notebook_whose_study_has_trials_is_not_run_for_another_proposal(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,7 +293,7 @@ def test_an_empty_parameters_file_counts_as_missing(
 
 
 @pytest.mark.parametrize("file", ["missing/n.yml", "n.ipynb/n.yml"])
-def test_a_proposal_that_cannot_be_kept_is_refused_before_the_notebook_runs(
+def test_a_parameters_file_that_cannot_be_written_is_refused_before_the_notebook_runs(
     folder: Path, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
     message = refused(["n.ipynb", "--yes", "-p", file], capsys)
@@ -311,7 +311,7 @@ def test_a_dry_run_of_a_notebook_prints_its_space_as_json(
 
 
 def proposed(*words: str) -> proposal._Proposal:
-    """Return what is proposed after a run that showed the scores R2 and val. Nothing has run."""
+    """Return the proposal for an observed run with the scores R2 and val. No notebook is run."""
     scores = [
         SeenScore(name="R2", how="", cell=1, at=0, values=[0.5]),
         SeenScore(name="val", how="", cell=1, at=1, values=[0.7], direction="maximize"),
@@ -347,7 +347,7 @@ def proposed(*words: str) -> proposal._Proposal:
         ("\nQ\n", None),
     ],
 )
-def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the_chosen_score(
+def test_the_answer_to_the_question_about_a_score_is_its_name_number_or_a_direction(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -362,7 +362,7 @@ def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the
     assert "trial 0001 changes one value" in shown
 
 
-def test_a_number_in_the_list_is_no_score_of_the_command_line(folder: Path) -> None:
+def test_the_option_score_does_not_accept_the_number_of_a_score_in_the_list(folder: Path) -> None:
     with pytest.raises(SettingsError, match="no score '2'"):
         proposed("--score", "2")
 
@@ -378,7 +378,7 @@ def test_a_number_in_the_list_is_no_score_of_the_command_line(folder: Path) -> N
         ("nothing", "terminal", False, False, False),
     ],
 )
-def test_a_question_is_asked_only_where_the_user_sees_it_and_can_answer(
+def test_a_question_is_asked_only_if_input_and_output_are_a_terminal_and_without_quiet(
     monkeypatch: pytest.MonkeyPatch,
     typed_at: str,
     shown_at: str,
@@ -424,7 +424,7 @@ def test_an_interrupt_of_the_magic_stops_its_sweep_in_order(
     monkeypatch.setattr(magic, "prepared", lambda *_, **__: swept)
     result: Any = magic.sweep("n.ipynb")
     assert result == "the result"
-    assert stops == [False, True]  # At first running trials finish, then they are stopped.
+    assert stops == [False, True]  # first request: let running trials finish; second: stop them
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -438,7 +438,7 @@ def test_the_magic_refuses_options_that_only_a_terminal_has(
 
 
 @pytest.mark.slow
-def test_the_magic_keeps_the_braces_of_its_line(
+def test_the_magic_sweep_does_not_replace_braces_in_its_line_by_variables(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from IPython.core.interactiveshell import InteractiveShell
@@ -457,8 +457,8 @@ def test_options_of_a_proposal_are_refused_if_there_is_a_parameters_file(
     assert option[0] in refused(["-i", "n.ipynb", "-o", "{run_id}", "-p", "p.yml", *option], capsys)
 
 
-@pytest.mark.slow  # it imports what a sweep imports
-def test_sigterm_ends_a_run_of_a_notebook_without_a_sweep_and_removes_its_folder(
+@pytest.mark.slow  # because all libraries of a sweep are imported
+def test_sigterm_ends_the_observed_run_of_init_and_removes_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outputs = []
@@ -477,7 +477,7 @@ def test_sigterm_ends_a_run_of_a_notebook_without_a_sweep_and_removes_its_folder
 def test_the_path_of_the_interpreter_is_absolute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    relative = os.path.relpath(sys.executable)  # as where PATH has a relative folder
+    relative = os.path.relpath(sys.executable)  # as if PATH had a relative folder
     whole = os.path.abspath(relative)
     monkeypatch.setattr(sys, "executable", relative)
     assert main(["--version"]) == 0

@@ -32,7 +32,7 @@ def test_each_event_is_a_whole_line_with_a_version_and_the_trial(tmp_path: Path)
     )
 
 
-def test_a_reader_that_goes_away_does_not_end_the_sweep() -> None:
+def test_a_reader_that_closes_the_event_pipe_does_not_end_the_sweep() -> None:
     reading, writing = os.pipe()
     log = EventLog(f"/dev/fd/{writing}")
     os.close(reading)
@@ -48,11 +48,11 @@ def test_a_reader_that_does_not_read_does_not_delay_the_sweep(
     monkeypatch.setattr(event_log, "_LIMIT_S", 0.1)
     reading, writing = os.pipe()
     log = EventLog(f"/dev/fd/{writing}")
-    for _ in range(3):  # more than a pipe takes
+    for _ in range(3):  # more than the buffer of a pipe holds
         log.write("trial_ended", message="x" * 100_000)
     log.close()
     os.close(writing)
-    with open(reading, encoding="utf-8") as reader:  # what was written is whole
+    with open(reading, encoding="utf-8") as reader:  # each line that was written is complete
         lines = [json.loads(next(reader)) for _ in range(3)]
     assert [len(line["message"]) for line in lines] == [100_000] * 3
 

@@ -47,7 +47,8 @@ def test_the_live_table_is_erased_at_the_end(terminal: io.StringIO) -> None:
     with live_table(lambda: snapshot(progress()), terminal):
         pass
     assert "0007" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\x1b[J\x1b[?25h")  # all below is cleared
+    # The escape code that clears the screen below the cursor.
+    assert terminal.getvalue().endswith("\x1b[J\x1b[?25h")
 
 
 def test_the_table_shows_the_preparation_before_the_first_trial(terminal: io.StringIO) -> None:

@@ -23,7 +23,7 @@ from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
-pytestmark = pytest.mark.slow  # Dask is imported
+pytestmark = pytest.mark.slow  # because Dask is imported
 
 HOSTILE: list[Any] = [
     *(None, True, -1, 0.5, 10**30, float("nan"), "", "x", "\0", "\ud800", "a\x1b[2J", "m" * 10**6),
@@ -82,9 +82,9 @@ class PolledCluster(AnsweringCluster):
     """A cluster whose worker runs a trial until the sweep has polled its files often enough.
 
     Args:
-        polls: Files that the worker has at each poll, by name: a number that changes with the file.
-            The last poll is the one after the trial's end.
-        at_home: Called at each poll.
+        polls: For each poll, the worker's files: by name, a number that changes with the file. The
+            last poll is the one after the trial's end.
+        at_home: Called at each poll, to look at the files on the sweep's machine.
         lost: Files that are gone when the sweep reads them.
         data: Content of each file.
     """
@@ -141,7 +141,9 @@ def damaged(value: Any, chance: random.Random) -> Any:
     return {**value, key: damaged(value[key], chance)}
 
 
-def test_a_wrong_answer_of_a_worker_fails_at_most_its_trial(tmp_path: Path) -> None:
+def test_an_invalid_answer_of_a_worker_fails_at_most_its_trial_and_never_the_sweep(
+    tmp_path: Path,
+) -> None:
     whole = TrialOutcome(
         state=TrialState.COMPLETED, scores={"val": 0.5}, series={"val": [(0, 0.5)]}, message="m"
     )
@@ -180,7 +182,7 @@ def test_a_wrong_answer_of_a_worker_fails_at_most_its_trial(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "reason", [Reason.KERNEL_START, Reason.NO_GPU, Reason.FILE, Reason.INTERNAL]
 )
-def test_a_worker_whose_machine_has_a_fault_loses_its_trials_to_others(
+def test_after_a_fault_of_its_machine_a_worker_is_no_longer_used_and_its_trial_runs_elsewhere(
     tmp_path: Path, reason: Reason
 ) -> None:
     outcome = TrialOutcome(state=TrialState.STOPPED, reason=reason, message="no such library")
@@ -193,7 +195,7 @@ def test_a_worker_whose_machine_has_a_fault_loses_its_trials_to_others(
     assert "no such library" in lost.message
 
 
-def test_a_worker_that_has_no_room_for_a_trials_files_loses_the_trial_to_others(
+def test_a_trial_whose_files_do_not_fit_on_a_workers_disk_runs_on_another_worker(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "out" / "c").mkdir(parents=True)
@@ -206,7 +208,7 @@ def test_a_worker_that_has_no_room_for_a_trials_files_loses_the_trial_to_others(
     assert member.refusal is not None and "No space left on device" in member.refusal
 
 
-def test_a_trial_that_fails_on_a_worker_does_not_lose_the_worker(tmp_path: Path) -> None:
+def test_a_worker_is_still_used_after_a_trial_has_failed_on_it(tmp_path: Path) -> None:
     answer = {"outcome": asdict(failed(Reason.CELL_ERROR, "no")), "findings": []}
     member = member_of(tmp_path, lambda act: json.dumps(answer if act == "run" else {}).encode())
     assert run_on(member, tmp_path).reason is Reason.CELL_ERROR
@@ -225,7 +227,7 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     cluster: Any = PolledCluster(
         epochs,
         at_home=lambda: kept.append(sorted(path.name for path in folder.glob("*"))),
-        lost=["checkpoints/000003.ckpt"],  # an epoch was quicker than the transfer
+        lost=["checkpoints/000003.ckpt"],  # the next epoch replaced this file before it was fetched
     )
     member.cluster = cluster
     assert run_on(member, tmp_path).state is TrialState.COMPLETED
@@ -233,7 +235,7 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     assert [path.name for path in folder.iterdir()] == ["000004.ckpt"]
 
 
-def test_a_log_that_changes_before_each_poll_keeps_no_removed_checkpoints_at_home(
+def test_removed_checkpoints_are_removed_on_the_sweeps_machine_although_a_log_changes_at_each_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "_LOOK_S", 0.01)
@@ -251,7 +253,7 @@ def test_a_log_that_changes_before_each_poll_keeps_no_removed_checkpoints_at_hom
     assert kept == [[], ["000001.ckpt"], ["000002.ckpt"], ["000003.ckpt"]]
 
 
-def test_a_notebook_that_states_the_end_is_not_kept_before_the_trial_is_over(
+def test_a_workers_notebook_that_states_the_end_is_fetched_only_after_the_trial_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "_LOOK_S", 0.01)

@@ -89,14 +89,14 @@ def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
         path_of(a_spec(tmp_path), name)
 
 
-def test_a_workers_paths_are_below_its_root(tmp_path: Path) -> None:
+def test_all_paths_of_a_trial_on_a_worker_are_below_the_workers_root_folder(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "root"
     workload, below = a_workload(home), root / str(home)[1:]
     there = Mirror(root=root).workload(workload, host="node7")
     assert there.cwd == below
     assert there.paths.notebook("0003") == below / "0003.ipynb"
     assert there.frozen == {str(below / "lib" / "far.py"): "far = 1\n"}
-    assert there.snapshot == workload.snapshot  # whose name the executed notebooks have
+    assert there.snapshot == workload.snapshot  # executed notebooks state the name of this snapshot
     spec = trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c", continues=None)
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
 
@@ -152,7 +152,7 @@ def close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "stat", stat)
 
 
-def test_a_folder_that_the_sweeps_user_may_not_enter_is_sent_empty(
+def test_contents_of_a_folder_that_the_user_may_not_enter_are_not_sent_to_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = a_workload(tmp_path / "home")
@@ -162,7 +162,7 @@ def test_a_folder_that_the_sweeps_user_may_not_enter_is_sent_empty(
     assert files.travelling_files(workload) == ([], [], [closed])
 
 
-def test_a_file_in_a_folder_that_the_workers_user_may_not_enter_is_no_error(
+def test_a_worker_makes_no_link_to_a_file_in_a_folder_that_its_user_may_not_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror, workload = Mirror(root=tmp_path / "root"), a_workload(tmp_path / "home")
@@ -188,12 +188,12 @@ def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("here", "there", "found"),
     [
-        # Package installers do not matter, and a package that one side lacks is no difference.
+        # Versions of package installers, and packages that only one side has, are not compared.
         (a_python(numpy="2.0", pip="1"), a_python("3.12.9", numpy="2.0", pip="2", more="1"), None),
         (a_python(numpy="2.0"), a_python(numpy="0.1"), "numpy: 2.0 here, 0.1 there"),
         (a_python(), a_python("2.7.18"), "Python: cpython 3.12 here, cpython 2.7 there"),
         (a_python(), None, "the Python of the notebook's kernel does not answer there"),
-        (None, None, None),  # a kernel of another language
+        (None, None, None),  # a kernel of another language has no Python to compare
     ],
 )
 def test_a_worker_with_another_environment_is_refused_with_the_difference(
@@ -356,7 +356,7 @@ def test_jobs_that_end_are_replaced_only_while_trials_may_begin(
     assert len(cluster.asked) > 1
     assert {*cluster.asked} == {5}
     cluster.asked.clear()
-    began._source.stop("by hand")  # and a trial still runs
+    began._source.stop("by hand")  # no trial may begin any more, but one still runs
     with pytest.raises(BrokenError):
         began._watch(lambda: False)
     assert cluster.asked == []
@@ -371,7 +371,7 @@ def test_a_cluster_class_starts_no_more_workers_than_trials_and_ends_them_all(
     monkeypatch.chdir(tmp_path)
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
     workload = workload_of(notebook, study={"trials": 1})
-    # The class takes a command apart at its spaces, which the interpreter's path may have.
+    # The class splits its command at spaces, and the interpreter's path may contain some.
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)

@@ -130,8 +130,8 @@ def test_files_are_sent_to_workers_and_back_between_separate_folders(
     environment = json.loads(workload.paths.environment(metadata.environment).read_text())
     assert environment["host"] == first[0].host
     assert [path.name for path in stale.iterdir()] == ["000001.ckpt"]
-    # The second attempt resumes the checkpoint on the sweep's machine. If it was removed there, the
-    # worker does not have it either. The earlier notebook is kept.
+    # The second attempt resumes from the checkpoint on the sweep's machine. A checkpoint that was
+    # removed there is not used, although the worker still had it. The earlier notebook is kept.
     stale.joinpath("000001.ckpt").unlink()
     second = run(spec(0, 2), spec(1, 2))
     assert second[0].scores == {"val": 1202.0}
@@ -188,7 +188,7 @@ def test_a_sweep_waits_for_a_cluster_no_longer_than_its_time_limit(tmp_path: Pat
     assert time.monotonic() - began_s < Cluster(url=address).wait / 2
 
 
-def test_a_long_wait_for_workers_is_stated_with_all_its_digits(tmp_path: Path) -> None:
+def test_a_message_states_a_wait_of_six_hours_for_workers_as_21600_s(tmp_path: Path) -> None:
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "6h"})
@@ -238,7 +238,7 @@ def test_workers_that_cannot_fetch_the_data_end_the_sweep_at_once(
     assert time.monotonic() - began_s < 120
 
 
-def test_a_sweep_that_was_succeeded_waits_for_no_trial_on_a_worker(
+def test_a_sweep_whose_study_was_taken_over_does_not_wait_for_its_trials_on_workers(
     tmp_path: Path, two_slots: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = DaskExecutor.open(acting_workload(tmp_path), Cluster(url=two_slots), 1)
@@ -291,7 +291,8 @@ def sabotage(dask_worker: Any) -> None:
 
 
 def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
-    from distributed import Client  # half a second of CPU time, for every process of the tests
+    # Imported here: at the top it would cost each test process 0.5 s.
+    from distributed import Client
 
     workload = acting_workload(tmp_path)
     executor = DaskExecutor.open(workload, Cluster(url=two_slots), 1)
@@ -304,7 +305,7 @@ def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_sl
 
 
 def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_path: Path) -> None:
-    job = tmp_path / "job"  # it never joins, as a job that waits in a queue
+    job = tmp_path / "job"  # a worker that never connects, like a job that waits in a queue
     job.write_text("#!/bin/sh\necho Registered to: >&2\nwhile true; do sleep 0.1; done\n")
     job.chmod(0o755)
     cluster = (

@@ -80,7 +80,8 @@ def test_a_sound_notebook_passes_all_checks_and_no_files_remain(
     assert {name: found.finding(name)["holds"] for name in names} == dict.fromkeys(names, True)
     forecast = found.result["forecast"]
     assert (forecast["trials"], forecast["at_once"]) == (10, 2)
-    assert 4 < forecast["duration_s"] < 60  # five after one another, 0.9 s each at least
+    # 10 trials, 2 at once: five in a row, at least 0.9 s each.
+    assert 4 < forecast["duration_s"] < 60
     assert forecast["cost"] == pytest.approx(forecast["duration_s"])
     assert f"all {len(found.result['findings'])} checks hold" in found.printed
     assert [it.name for it in tmp_path.iterdir()] == ["a notebook.ipynb", "study.yml"]
@@ -116,7 +117,7 @@ def test_scores_of_a_notebook_that_draws_from_the_system_may_differ(
 
 
 @pytest.mark.kernel
-def test_an_effect_of_smoke_does_not_count_as_an_effect_of_params(
+def test_a_score_that_only_the_smoke_values_change_fails_the_check_of_params(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = checked(tmp_path, capsys, "val = epochs / 7e5 + seed", more="smoke: {epochs: 1}\n")
@@ -124,7 +125,7 @@ def test_an_effect_of_smoke_does_not_count_as_an_effect_of_params(
 
 
 @pytest.mark.kernel
-def test_with_smoke_only_the_typical_run_has_full_length(
+def test_of_the_runs_of_check_only_the_typical_one_ignores_the_smoke_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = ("import time", "time.sleep(0.05 * epochs); val = x * epochs + seed")
@@ -203,7 +204,7 @@ def test_faults_in_the_code_are_found_before_a_kernel_starts(
 @pytest.mark.parametrize(
     "name", ["mAP@[.5:.95]", "R^2", "val_loss (mean)", "f1 (macro", "a[", "é²"]
 )
-def test_the_name_of_a_score_is_looked_for_as_it_is(
+def test_a_score_whose_name_has_special_characters_is_found_in_the_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     notebook = write_notebook(
@@ -278,7 +279,7 @@ def test_the_finding_states_the_notebooks_own_seed_or_how_it_gets_the_trials_see
     assert all(word in f"{seed['text']} {seed['remedy']}" for word in words)
 
 
-def test_the_summary_does_not_say_that_an_unclear_check_holds(
+def test_an_unclear_check_does_not_count_as_passed_in_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = ("np.random.seed(42)", "val = x")
@@ -292,7 +293,7 @@ def test_the_summary_does_not_say_that_an_unclear_check_holds(
     assert "2 of 3" in summary and "1 unclear" in summary
 
 
-def test_a_score_that_may_be_hidden_is_not_called_missing(
+def test_a_score_that_may_be_among_unpacked_keyword_arguments_is_not_reported_as_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = "import sweeper\nsweeper.report(0, **measure(seed))"
@@ -309,7 +310,7 @@ def test_a_score_that_may_be_hidden_is_not_called_missing(
         ("import kerastic", {}, [False]),
     ],
 )
-def test_a_score_is_not_called_missing_if_a_library_or_a_module_may_log_it(
+def test_a_score_that_a_library_or_a_module_may_log_is_not_reported_as_missing(
     tmp_path: Path, code: str, more: dict[str, str], holds: list[bool | None]
 ) -> None:
     (tmp_path / "module_that_trains.py").write_text("import lightgbm")
@@ -318,7 +319,8 @@ def test_a_score_is_not_called_missing_if_a_library_or_a_module_may_log_it(
     settings = small_settings("s", objective={"valid_0-auc": "maximize"}, **more)
     found = [*unknown_scores(notebook, settings)]
     assert [finding.holds for finding in found] == holds
-    assert not any("sweeper.score" in finding.remedy for finding in found)  # It is no identifier.
+    # This name is no Python identifier.
+    assert not any("sweeper.score" in finding.remedy for finding in found)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,7 @@ def test_a_wrong_check_command_is_refused_with_one_message(
     assert len(found.printed.strip().splitlines()) == 1
 
 
-# --- which runs --------------------------------------------------------------------------
+# --- params of the runs that the command makes ----------------------------------------------------
 
 SPACE = {
     "lr": {"low": 1e-4, "high": 1e-2, "log": True},
@@ -422,7 +424,9 @@ def test_the_run_with_the_largest_params_keeps_smoke_values_and_the_fold_is_not_
     assert contrast.typical["epochs"] != 2
 
 
-def test_smoke_may_fix_all_swept_names(tmp_path: Path) -> None:
+def test_if_smoke_fixes_all_swept_names_only_the_typical_run_of_check_sets_a_param(
+    tmp_path: Path,
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="epochs = 20")
     settings = small_settings("s", space={"epochs": {"low": 1, "high": 50}}, smoke={"epochs": 1})
     contrast = contrast_of(settings, ResearchNotebook(path))
@@ -438,7 +442,7 @@ def test_a_param_with_a_single_value_is_the_same_in_both_runs(tmp_path: Path) ->
     assert contrast.typical == contrast.largest == {"a": 1, "b": 2, "c": 2.0}
 
 
-# --- what a tie shows ------------------------------------------------------------------------
+# --- equal scores of two runs ---------------------------------------------------------------------
 
 
 def compared(first: float, again: float, other: float, *, printed: tuple[str, str]) -> bool | None:
@@ -465,8 +469,8 @@ def compared(first: float, again: float, other: float, *, printed: tuple[str, st
         ((0.123456789, 0.123456789, 0.5), ("", ""), True),
         ((0.123456789, 0.123456789, 0.123456789), ("same", "same"), False),
         ((0.123456789, 0.123456789, 0.123456789), ("loss 0.3", "loss 0.4"), None),
-        ((0.95, 0.95, 0.95), ("same", "same"), None),  # an accuracy
-        ((0.95, 0.95 + 1e-12, 0.9), ("", ""), True),  # the last bits of a GPU
+        ((0.95, 0.95, 0.95), ("same", "same"), None),  # an accuracy often ties by chance
+        ((0.95, 0.95 + 1e-12, 0.9), ("", ""), True),  # a GPU may change the last bits
         ((0.95, 0.91, 0.9), ("", ""), None),
     ],
 )
@@ -476,7 +480,7 @@ def test_params_have_no_effect_only_if_outputs_and_scores_that_rarely_tie_are_eq
     assert compared(*scores, printed=printed) is holds
 
 
-# --- what the runs let expect ----------------------------------------------------------------
+# --- the forecast for the whole sweep -------------------------------------------------------------
 
 
 def measured(duration_s: float, **changes: Any) -> Measured:

@@ -26,7 +26,7 @@ from sweeper.study_folder.heartbeat import ALIVE_S
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialState
 
-#: No server listens there.
+#: The URL of an MLflow server that does not exist: no process listens on this port.
 AWAY = "http://127.0.0.1:1"
 
 
@@ -51,7 +51,7 @@ def states(paths: StudyPaths) -> list[TrialState]:
     return [r.state for r in Study.load(f"sqlite:///{paths.storage}", paths.study).records()]
 
 
-@pytest.mark.slow  # MLflow makes its tables
+@pytest.mark.slow  # because MLflow creates its tables
 def test_status_corrects_a_killed_sweep_without_mlflow_and_mlflow_when_it_is_available_again(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,7 +73,7 @@ def test_status_corrects_a_killed_sweep_without_mlflow_and_mlflow_when_it_is_ava
         assert main(["status", "killed", "--tracking-uri", there]) == 0
     (run,) = mlflow_runs(there, "killed")
     assert (run.info.run_name, run.info.status) == ("0000", "KILLED")
-    assert main(["status", "killed"]) == 0  # MLflow needs no more corrections
+    assert main(["status", "killed"]) == 0  # MLflow was corrected before
     assert caplog.records == []
 
 
@@ -117,7 +117,7 @@ def test_commands_about_a_missing_study_create_no_storage(
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_a_study_that_never_began_a_trial_does_not_hide_other_studies(
+def test_a_study_without_a_trial_in_the_same_folder_does_not_make_the_other_study_ambiguous(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = killed.folder.parent / "new"
@@ -130,7 +130,7 @@ def test_a_study_that_never_began_a_trial_does_not_hide_other_studies(
     assert "there is no study in 'out/new' that has begun a trial" in capsys.readouterr().err
 
 
-def test_an_unusable_study_does_not_hide_others_but_the_one_to_change_must_be_named(
+def test_status_leaves_out_a_damaged_study_but_commands_that_change_one_refuse_to_guess(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     def left_out(*words: str) -> list[str]:
@@ -142,7 +142,7 @@ def test_an_unusable_study_does_not_hide_others_but_the_one_to_change_must_be_na
 
     other = killed.root / "other" / "study.db"
     other.parent.mkdir()
-    other.touch()  # It is no study: another tool or a sweep that was killed at once has left it.
+    other.touch()  # an empty file is no study: another tool or a sweep killed at once left it
     for words in ([], ["out"]):
         assert left_out(*words) == []
     other.write_bytes(b"no database" * 100)
@@ -156,7 +156,7 @@ def test_an_unusable_study_does_not_hide_others_but_the_one_to_change_must_be_na
     assert "nothing to stop" in capsys.readouterr().err
 
 
-def test_a_study_of_another_version_does_not_hide_others_of_its_storage(
+def test_a_study_stored_by_another_version_is_left_out_of_a_search_in_its_storage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = f"sqlite:///{tmp_path}/all.db"
@@ -215,7 +215,7 @@ def test_a_study_is_found_three_folders_deeper_but_not_in_an_environment(
     assert "up to 3 folders deeper" in capsys.readouterr().err
 
 
-def test_the_deepest_folders_that_may_have_a_study_are_not_listed(
+def test_the_search_for_studies_does_not_list_folders_below_its_depth_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data/train/cats").mkdir(parents=True)
@@ -231,7 +231,7 @@ def test_the_deepest_folders_that_may_have_a_study_are_not_listed(
     assert listed == [tmp_path, tmp_path / "data", tmp_path / "data/train"]
 
 
-def test_a_look_at_a_study_whose_folder_is_elsewhere_leaves_no_file(
+def test_status_of_a_study_whose_folder_is_on_another_machine_creates_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = StudyPaths.parse(f"{tmp_path}/gone/{{run_id}}.ipynb", study="afar")
@@ -246,7 +246,7 @@ def test_a_look_at_a_study_whose_folder_is_elsewhere_leaves_no_file(
     assert [path.name for path in tmp_path.iterdir()] == ["all.db"]
 
 
-def test_the_missing_password_of_mlflow_is_that_of_the_environment(
+def test_a_password_missing_in_the_stored_mlflow_url_is_taken_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="stored")
@@ -263,7 +263,7 @@ def test_stop_refuses_run_ids_together_with_finish(
     assert "trials to stop can be given with it (0000); leave one" in capsys.readouterr().err
 
 
-@pytest.mark.slow  # MLflow, in the sweep before it
+@pytest.mark.slow  # because the fixture's sweep writes to MLflow
 def test_status_sorts_trials_by_a_score_or_a_param_and_shows_the_best_n(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

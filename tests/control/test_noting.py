@@ -28,7 +28,7 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def asked(paths: StudyPaths, body: object = CHANGE, **changed: Any) -> tuple[HTTPStatus, Any]:
-    """Answer a request of the page, or one that differs from it in some headers."""
+    """Return the server's answer to a request of the page, with some headers changed."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     environ = {
         "REQUEST_METHOD": "POST",
@@ -73,7 +73,7 @@ def test_a_change_is_kept_in_the_study_and_in_the_page(paths: StudyPaths) -> Non
         ({"body": {"../x": {"note": ""}}}, 400, "not a run id"),
     ],
 )
-def test_other_requests_change_nothing_and_are_told_why(
+def test_a_request_that_is_invalid_or_from_another_website_changes_no_note_and_gets_the_reason(
     paths: StudyPaths, changed: dict[str, Any], status: int, said: str
 ) -> None:
     got, reply = asked(paths, **changed)

@@ -29,7 +29,7 @@ SETTINGS = small_settings("afar")
 def sweeping(postgres: PostgresServer, tmp_path: Path) -> Iterator[Study]:
     """Make a study with a running trial that another machine sweeps.
 
-    This machine has a folder of the same name, but nothing runs there.
+    This machine has a folder with the study's name, but no sweep runs in it.
     """
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="afar")
     paths.folder.mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_a_sweep_on_another_machine_is_named_and_its_trials_are_not_changed(
     assert [record.state for record in stopped] == [TrialState.STOPPED]
 
 
-def test_a_sweep_that_cannot_see_this_folder_is_not_asked_to_stop(
+def test_stop_refuses_a_sweep_on_another_machine_and_names_the_machine_to_run_it_on(
     postgres: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=postgres.url)

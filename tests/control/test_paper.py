@@ -25,7 +25,7 @@ from sweeper.errors import StudyError
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
 
-pytestmark = pytest.mark.slow  # MLflow is imported
+pytestmark = pytest.mark.slow  # because MLflow is imported
 
 SPACE = {
     "lr_rate": {"low": 0.001, "high": 0.1, "log": True},
@@ -42,7 +42,7 @@ def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sweep nine trials in one study, and a confirmed study. Return the folder of the first one."""
+    """Sweep a study of nine trials and a confirmed study. Return the first one's folder."""
     folder = tmp_path_factory.mktemp("a paper")
     notebook = write_notebook(
         folder / "nb.ipynb", parameters="lr_rate, kind, depth, seed = 1, ['a_b'], 7, 0"
@@ -73,7 +73,7 @@ def rows_of_latex(text: str) -> list[list[str]]:
 def test_a_table_has_means_with_intervals_by_the_values_of_each_param(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import scipy.stats  # a second of CPU time, which every process of the tests would pay
+    import scipy.stats  # imported here: at the top it would cost each test process 1 s
 
     rows = [*csv.DictReader(export(capsys, folder, "--table", "csv").splitlines())]
     assert [(row["param"], row["trials"]) for row in rows[:3]] == [("lr_rate", "3")] * 3

@@ -28,7 +28,9 @@ def swept(tmp_path: Path) -> Iterator[StudyPaths]:
         yield paths
 
 
-def test_a_sound_database_counts_as_not_damaged_while_it_is_being_swept(swept: StudyPaths) -> None:
+def test_the_refusal_to_rebuild_a_sound_database_in_use_says_that_it_is_not_damaged(
+    swept: StudyPaths,
+) -> None:
     with pytest.raises(StudyError, match="not damaged, so nothing was rebuilt"):
         rebuild(swept.root)
 

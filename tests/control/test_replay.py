@@ -22,10 +22,11 @@ from sweeper.study.facts import StudyFacts
 from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, SweepResult
 
-# The planted faults are in what processes inherit, such as the packages of an interpreter.
+# Started kernels: the planted faults are in the environment that a new process inherits, such as
+# the packages of its interpreter.
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
-#: Each fault makes one kind of trial unable to repeat.
+#: Each name of a fault is a param's value for which a trial gives other scores in a replay.
 FAULTS = ("generator", "file", "package")
 PARAMETERS = "fault = 'none'\nx = 0.5\nseed = 0\nrun_id = ''\nbound = 0.0\nword = ''"
 CELLS = (
@@ -52,7 +53,7 @@ print(run_id, seed)
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """A study with a trial without a fault, a trial for each fault, and a trial that failed."""
+    """A study with a sound trial, one trial for each planted fault, and a trial that failed."""
 
     folder: Path
     packages: Path
@@ -118,14 +119,15 @@ def test_a_replay_repeats_a_trial_bit_for_bit_and_does_not_change_it(
     assert (metadata.seed, metadata.params["x"]) == (swept.result.records[0].seed, 0.25)
 
 
-def test_a_replay_has_the_modules_and_the_fixed_values_that_the_trial_had(
+def test_a_replay_uses_the_trials_own_modules_and_fixed_values_after_both_have_changed(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shapes, notebook = swept.folder / "shapes.py", swept.trial("none")
     kept, as_swept = shapes.read_text(), notebook.read_text()
     shapes.write_text("1 / 0\n")
     node = nbformat.reads(as_swept, as_version=4)
-    node.metadata["sweeper"]["fixed"]["run_id"] = "0"  # which later calls no longer fixed
+    # A value that later calls of the command no longer fixed.
+    node.metadata["sweeper"]["fixed"]["run_id"] = "0"
     nbformat.write(node, notebook)
     try:
         code, (found,), _ = replayed(capsys, notebook)
@@ -171,7 +173,7 @@ def test_each_trial_is_replayed_with_the_settings_of_its_own_sweep(
     assert (code, [it["verdict"] for it in found]) == (0, ["equal"] * 3), printed
 
 
-def test_a_forked_kernel_without_a_proof_is_a_possible_cause_of_differences(
+def test_a_replay_that_differs_names_an_unchecked_forked_kernel_as_a_possible_cause(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook = swept.trial("generator")
@@ -187,7 +189,7 @@ def test_a_forked_kernel_without_a_proof_is_a_possible_cause_of_differences(
     assert "forked kernel" in found["causes"][-1]
 
 
-def test_without_its_kernel_a_trial_is_replayed_only_with_here_in_the_environment_of_a_sweep(
+def test_a_trial_whose_kernel_is_gone_is_replayed_only_with_the_option_here(
     swept: Swept,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -215,13 +217,14 @@ def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(
     assert code == 1
     assert [it["verdict"] for it in found] == ["equal", *["different"] * len(FAULTS)]
     for it in found[1:]:
-        assert it["series"]["val"]["step"] == 2  # the faults act from there on
+        # The planted faults change the values from step 2 on.
+        assert it["series"]["val"]["step"] == 2
         assert it["distance"] > 0
         assert it["causes"][0] == "since the study was swept: planted: 1.0 → 2.0"
     assert "replays: 1 equal, 3 different" in printed
 
 
-def test_a_trial_that_used_a_gpu_is_replayed_without_one_only_with_here(
+def test_a_trial_that_used_a_gpu_is_replayed_without_one_only_with_the_option_here(
     swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = swept.result.records[0]

@@ -24,7 +24,7 @@ from sweeper.control.lookup import find_study
 from sweeper.control.serving import StudyServer
 from sweeper.errors import SettingsError
 
-pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
+pytestmark = pytest.mark.slow  # because the fixture's sweep writes to MLflow
 
 
 def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> None:

@@ -53,7 +53,7 @@ class Sweep:
         return asked(self.study, SETTINGS, self.paths)
 
     def existing(self) -> ExistingStudy:
-        """Return the study as another terminal finds it."""
+        """Return the study as a command in another terminal finds it."""
         return find_study(str(self.paths.folder), storage=None)
 
 
@@ -84,7 +84,7 @@ def test_a_trial_that_does_not_run_cannot_be_stopped(sweep: Sweep) -> None:
 def test_a_stop_request_that_cannot_be_written_names_another_way_to_stop_the_sweep(
     sweep: Sweep,
 ) -> None:
-    sweep.paths.requests.write_text("")  # the path should be a folder
+    sweep.paths.requests.write_text("")  # a file is where the folder of requests should be
     with (
         held_folder(sweep.paths),
         pytest.raises(
@@ -108,7 +108,7 @@ def test_a_sweep_that_does_not_stop_in_time_is_reported(
         assert [file.name for file in paths.requests.iterdir()] == [ALL]
 
 
-def test_a_trial_that_confirms_is_stopped_by_the_name_of_its_search(
+def test_stop_with_the_folder_of_a_search_stops_a_trial_of_its_confirming_study(
     sweep: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep.study.tell(sweep.ask().number, COMPLETED)
@@ -204,7 +204,7 @@ def test_an_interrupted_trial_is_not_retried_because_the_same_command_runs_it(
         steering.retry(sweep.existing(), ["0000"])
 
 
-#: Libraries that a look at a study in a file needs no part of.
+#: Large libraries that `status` must not import for a study in an SQLite file.
 LARGE = (
     *("IPython", "jsonschema", "mlflow", "nbclient", "nbconvert", "nbformat", "papermill"),
     *("scipy", "torch", "zmq"),
@@ -257,15 +257,16 @@ def test_status_shows_the_cost_of_a_study(
     assert (data["cost"], data["cost_per_trial"]) == (2.5, 2.5)
 
 
-@pytest.mark.slow  # it starts processes
+@pytest.mark.slow  # because a process is started
 def test_status_imports_none_of_the_large_libraries(paths: StudyPaths) -> None:
-    # Their imports would take most of the command's time.
+    # Importing these libraries would take most of the command's time.
     code = (
         "import sys, sweeper.cli; code = sweeper.cli.main(sys.argv[1:]);"
         f"print(sorted(set({LARGE!r}) & set(sys.modules))); sys.exit(code)"
     )
     command = [sys.executable, "-c", code, "status", str(paths.folder), "--json"]
-    with held_folder(paths):  # else its running trial would be corrected
+    # An unheld folder means a killed sweep, so `status` would mark the running trial as stopped.
+    with held_folder(paths):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     result, loaded = done.stdout.splitlines()
     assert json.loads(result)["counts"]["running"] == 1

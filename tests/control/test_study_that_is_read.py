@@ -25,7 +25,7 @@ from sweeper.study_folder.notes import Notes
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
-pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
+pytestmark = pytest.mark.slow  # because the fixture's sweep writes to MLflow
 
 
 def test_each_trial_is_a_row_with_its_state_scores_params_and_notebook(folder: Path) -> None:
@@ -72,7 +72,8 @@ def test_the_series_of_a_trial_have_a_row_for_each_step(folder: Path) -> None:
     series = study.series("0000")
     assert list(series.index) == [0, 1]
     assert series.index.name == "step"
-    assert list(series["val"]) == [0.0, study.trials[0].params["x"]]  # the last value of a step
+    # Of several values of a step, the last one counts.
+    assert list(series["val"]) == [0.0, study.trials[0].params["x"]]
     assert pd.isna(series.loc[0, "loss"])
     assert series.loc[1, "loss"] == 0.25
 
@@ -121,7 +122,7 @@ def test_the_page_in_a_cell_needs_no_other_file(folder: Path) -> None:
     assert "<script>alert" not in text
 
 
-def test_a_page_in_a_cell_has_the_notebooks_of_the_best_trials_if_they_are_large(
+def test_a_page_in_a_cell_leaves_out_notebooks_of_worse_trials_above_a_size_limit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = sweeper.load(folder).page()
@@ -162,7 +163,7 @@ def test_with_several_objectives_best_is_a_list_and_equal_names_get_two_columns(
 
 
 def rendered(folder: Path) -> dict[str, int]:
-    """Return the time at which each notebook of a page was rendered."""
+    """Return the modification time of each rendered notebook of a page, by file name."""
     files = (folder / "page" / "notebooks").glob("0*.js")
     return {file.stem: file.stat().st_mtime_ns for file in files}
 

@@ -12,7 +12,7 @@ from studies import small_settings, trial_record
 from sweeper.control.tables import paper_table
 from sweeper.trials import Confirmation, TrialRecord, plan_of
 
-pytestmark = pytest.mark.slow  # SciPy is imported
+pytestmark = pytest.mark.slow  # because SciPy is imported
 
 N_CONFIRMED = 15
 

@@ -18,7 +18,7 @@ from sweeper.study_folder.snapshots import keep_environment
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
 
-pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
+pytestmark = pytest.mark.slow  # because the fixture's sweep writes to MLflow
 
 CELLS = ("import sys; sys.path.append('../lib')", "import model, deep", "val = x")
 
@@ -76,10 +76,11 @@ def test_the_files_of_a_trials_code_keep_their_relative_positions(
     written = nbformat.read(to / "notebooks" / "nb.ipynb", as_version=4)
     assert [cell.source for cell in written.cells[1:]] == list(CELLS)
     assert json.loads((to / "environment.json").read_text())["cores"] == 2
-    assert len(list((study / "code").glob("*.json"))) == 3  # two of code, one environment
+    # Two versions of the code and one environment.
+    assert len(list((study / "code").glob("*.json"))) == 3
 
 
-def test_a_trial_of_a_later_sweep_has_its_own_code_and_no_changed_file_is_replaced(
+def test_export_writes_the_code_of_a_trials_own_sweep_and_replaces_no_edited_file(
     project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = project[0] / "out" / "kept"

@@ -40,7 +40,9 @@ def test_in_the_live_table_a_running_trial_is_one_row(monkeypatch: pytest.Monkey
     ]
 
 
-def test_a_separate_line_states_what_a_trial_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_below_the_live_table_a_line_states_the_resource_that_trials_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waiting = progress("0008", waits_for="9.2 GB of a GPU: GPU-a has 3.1 GB free (0007 9.2 GB)")
     others = [progress(f"{n:04d}", waits_for="a memory") for n in range(9, 16)]
     *_, first, second = drawn(snapshot(progress(), waiting, *others), monkeypatch)
@@ -60,7 +62,7 @@ def test_a_row_of_the_live_table_is_one_line_for_any_number_of_params(
     assert all("4/9" in line for line in lines if line.startswith("000"))
 
 
-def test_long_names_keep_their_ends_and_params_without_space_are_counted(
+def test_long_param_names_keep_their_beginning_and_end_and_params_that_do_not_fit_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     params = {f"learning_rate_of_the_{name}": 0.5 for name in ("encoder", "head", "x")}
@@ -96,7 +98,7 @@ def test_the_live_table_shows_values_and_names_as_they_are_and_not_as_markup(
 
 
 @pytest.mark.parametrize("name", ["trial", "time", "step", "cell", "memory"])
-def test_an_objective_with_the_name_of_a_column_has_a_column_of_its_own(
+def test_an_objective_named_like_a_column_of_the_live_table_has_a_second_column_of_that_name(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = progress(params={}, metrics={name: 0.25})
@@ -105,11 +107,13 @@ def test_an_objective_with_the_name_of_a_column_has_a_column_of_its_own(
     assert row.split() == ["0007", "0.25", "12", "4/9", "1m15s", "512", "MB"]
 
 
-def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_table_shows_the_attempt_of_a_trial_that_is_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
 
 
-def test_the_host_has_a_column_if_trials_run_on_other_machines(
+def test_the_live_table_has_a_column_host_if_trials_run_on_other_machines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, header, row, _ = drawn(
@@ -165,7 +169,7 @@ def test_the_summary_after_a_spent_budget_says_that_only_a_greater_one_resumes_t
     assert "stopped by Ctrl-C; the same command resumes" in stopped
 
 
-def test_a_refused_confirmation_counts_as_a_failure_and_is_said_also_if_quiet() -> None:
+def test_a_refused_confirmation_is_a_failure_and_is_reported_even_with_the_option_quiet() -> None:
     refused = result(not_confirmed="cost.budget is spent")
     line = "the best trials were not confirmed: cost.budget is spent"
     assert line in screen.summary(refused)
@@ -183,7 +187,7 @@ def test_a_sweeps_summary_says_that_mlflow_draws_only_the_100_best_runs() -> Non
     assert "best runs" not in lines(100)
 
 
-def test_a_sweeps_summary_has_the_sentences_of_the_answer_and_ends_with_notes() -> None:
+def test_a_sweeps_summary_has_each_sentence_of_the_answer_and_ends_with_the_findings() -> None:
     found = result(findings=["kernels are started: because"])
     lines = screen.summary(found).splitlines()
     assert found.insights is not None
@@ -215,7 +219,7 @@ def test_a_summary_names_the_operations_that_may_not_repeat_bit_for_bit() -> Non
     assert "grid_sampler_2d_backward_cuda, op_0, op_1, op_2 and 2 more;" in line
 
 
-def test_the_line_about_a_chore_has_its_predicted_duration_and_its_progress() -> None:
+def test_the_line_about_a_task_of_the_sweep_has_its_predicted_duration_or_its_progress() -> None:
     proving = Chore(kind=ChoreKind.PROVING, since_s=0.0, expected_s=40.0)
     assert screen.chore_line(proving).endswith("forked (about 40.0s)")
     tracking = Chore(kind=ChoreKind.TRACKING, since_s=0.0, progress=(640, 1000))

@@ -24,9 +24,10 @@ from sweeper.trials import StudyPaths, TrialOutcome, TrialSpec, TrialState
 
 
 def scores_of_the_first_trial(folder: Path, **settings: Any) -> dict[str, float] | None:
-    """Return the scores of a first trial for which a run with three numbers is there.
+    """Return the scores of a first trial that is made of an observed run with three numbers.
 
-    The run has the variables `val` and `test`, and a library has logged `logged`.
+    The run has the variables `val` and `test`, and a library has logged the series `logged`.
+    None if the run lacks a score that the settings name.
     """
     notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb", "val, test = x, x + 1"))
     swept = small_settings("s", space={"x": {"low": 0.0, "high": 2.0}}, **settings)
@@ -74,24 +75,27 @@ def scores_of_the_first_trial(folder: Path, **settings: Any) -> dict[str, float]
     [
         ({}, {"val": 1.0, "logged": 3.0}),
         ({"test": {"variable": "test"}}, {"val": 1.0, "test": 2.0, "logged": 3.0}),
-        ({"both": {"expression": "val + test"}}, None),  # The run has not read it.
+        # The observed run has not evaluated this expression.
+        ({"both": {"expression": "val + test"}}, None),
         ({"flag": {"variable": "is_good"}}, None),
     ],
 )
-def test_a_run_is_the_first_trial_only_if_it_has_each_score_that_the_file_names(
+def test_the_observed_run_becomes_the_first_trial_only_if_it_has_each_score_in_the_parameters_file(
     tmp_path: Path, scores: dict[str, Any], expected: dict[str, float] | None
 ) -> None:
     objective = {"val": "minimize"}
     assert scores_of_the_first_trial(tmp_path, objective=objective, scores=scores) == expected
 
 
-def test_what_libraries_have_logged_does_not_count_if_the_file_says_so(tmp_path: Path) -> None:
+def test_logged_values_of_libraries_are_left_out_if_the_parameters_file_has_reports_explicit(
+    tmp_path: Path,
+) -> None:
     objective = {"val": "minimize"}
     found = scores_of_the_first_trial(tmp_path, objective=objective, reports="explicit")
     assert found == {"val": 1.0}
 
 
-def test_what_a_cell_shows_at_its_end_is_known_also_if_it_was_no_likely_score() -> None:
+def test_an_observed_run_has_the_value_of_a_last_expression_even_if_it_is_no_likely_score() -> None:
     shown = SeenScore(
         name="f", how="shown", cell=1, at=0, values=[0.5], key="expression", text="f(x)"
     )

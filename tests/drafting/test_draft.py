@@ -23,7 +23,10 @@ Drafted = Callable[..., Settings]
 
 
 def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
-    """The settings of a notebook's draft, which load, fit the notebook and begin as it does."""
+    """Return the settings of a notebook's draft.
+
+    Check that they fit the notebook, and that the first start trial has the notebook's values.
+    """
     file = folder / "drafted.yml"
     file.write_text(draft(notebook), encoding="utf-8")
     loaded = Settings.load(file)
@@ -41,7 +44,7 @@ def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
 
 @pytest.fixture
 def drafted(tmp_path: Path) -> Drafted:
-    """The checked draft for a parameters cell, and the cells after it."""
+    """Return a function that returns the checked draft for a parameters cell and further cells."""
 
     def make(parameters: str, *cells: str) -> Settings:
         path = write_notebook(tmp_path / "study.ipynb", *cells, parameters=parameters)
@@ -93,7 +96,7 @@ def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
         ("l1 = 120  # units of a layer", (30, 480, "log")),
     ],
 )
-def test_a_range_is_what_people_search_for_the_name_or_for_the_kind_of_the_value(
+def test_the_drafted_range_of_a_value_follows_from_its_name_or_from_its_type_and_size(
     drafted: Drafted, line: str, expected: Any
 ) -> None:
     (dimension,) = drafted(line).space.values()
@@ -125,7 +128,7 @@ def test_a_range_is_what_people_search_for_the_name_or_for_the_kind_of_the_value
         (["x = 1e-3"], "score"),
     ],
 )
-def test_the_likeliest_score_is_active_and_never_a_counter_or_an_array(
+def test_the_objective_of_a_draft_is_the_likeliest_score_and_never_a_counter_or_an_array(
     drafted: Drafted, tmp_path: Path, cells: list[str], objective: str
 ) -> None:
     ((name, goal),) = drafted("lr = 0.1", *cells).objective.items()
@@ -182,7 +185,7 @@ def test_the_likeliest_score_is_active_and_never_a_counter_or_an_array(
         ),
     ],
 )
-def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_too(
+def test_without_a_parameters_cell_the_arguments_of_calls_that_the_score_depends_on_are_swept_too(
     tmp_path: Path, cells: list[str], space: list[str]
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
@@ -204,7 +207,7 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
         (["def f(w, rate=0.1):\n    w -= rate * 2 * g(w) / 3", "acc = f(1)"], ["rate"]),
         (["eta, w = 0.1, 2.0", "for i in r:\n    w -= eta * w\nacc = f(w)"], ["eta"]),
         (["step = 0.1", "for i in r:\n    w = w - dw * step\nacc = f(w)"], ["step"]),
-        # A training that the notebook has written: its classes, and the functions that they call.
+        # The training is code of the notebook, so params are found in its classes and functions.
         (
             [
                 "class Stumps:\n  def __init__(self, n=5): self.n = n",
@@ -279,7 +282,7 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
             ["n_estimators", "max_depth", "RF.min_samples_leaf"],
         ),
         (["from sklearn.svm import SVC", "acc = SVC().fit(X).score(X)"], ["SVC.C"]),
-        # Both models lead to the score; a default to which a call gives a value does not.
+        # The score depends on both models. Arguments that the calls pass come before defaults.
         (
             [
                 "from sklearn.svm import SVC, SVR\na = SVC(C=2.0)",
@@ -308,7 +311,7 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
         ),
     ],
 )
-def test_values_are_swept_by_what_gets_them(
+def test_a_value_is_swept_depending_on_the_library_call_or_training_code_that_receives_it(
     tmp_path: Path, cells: list[str], space: list[str]
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
@@ -317,7 +320,9 @@ def test_values_are_swept_by_what_gets_them(
     assert list(Settings.load(file).space) == space
 
 
-def test_what_keeps_a_name_that_people_search_from_being_swept_is_said(tmp_path: Path) -> None:
+def test_the_refusal_says_why_a_learning_rate_with_two_assignments_is_not_swept(
+    tmp_path: Path,
+) -> None:
     cells = ["eta, n = 5e-3, 'x'\neta, n = 5e-2, 'x'", "acc = f(eta)"]
     path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
     with pytest.raises(NotebookError) as raised:
@@ -325,7 +330,7 @@ def test_what_keeps_a_name_that_people_search_from_being_swept_is_said(tmp_path:
     assert "eta is assigned in code cell 1, line 1, and in code cell 1, line 2" in str(raised.value)
 
 
-def test_each_row_of_the_table_says_one_thing_and_where_it_is_from() -> None:
+def test_each_row_of_the_table_of_ranges_has_one_kind_of_range_and_names_its_source() -> None:
     for row in rows():
         kinds = [row.range, row.around, row.plus_minus, row.sizes, row.choices]
         kinds += [row.usual, row.not_swept]
@@ -338,12 +343,16 @@ def test_each_row_of_the_table_says_one_thing_and_where_it_is_from() -> None:
     ("name", "objective"),
     [("digits", "val_top1"), ("resnet", "val_top1"), ("untouched", "val_loss")],
 )
-def test_the_examples_have_drafts(tmp_path: Path, name: str, objective: str) -> None:
+def test_each_example_notebook_has_a_draft_with_the_expected_objective(
+    tmp_path: Path, name: str, objective: str
+) -> None:
     notebook = ResearchNotebook(Path(__file__).parents[2] / "notebooks" / f"{name}.ipynb")
     assert list(checked(tmp_path, notebook).objective) == [objective]
 
 
-def test_a_pattern_keeps_the_signs_that_are_not_seen(tmp_path: Path) -> None:
+def test_a_drafted_pattern_keeps_invisible_characters_such_as_a_zero_width_joiner(
+    tmp_path: Path,
+) -> None:
     pattern = "👩\u200d💻 accuracy: (.*)"
     score = Score(name="accuracy", how="printed", at=0, source=f"pattern: {pattern}")
     file = tmp_path / "drafted.yml"
@@ -352,7 +361,9 @@ def test_a_pattern_keeps_the_signs_that_are_not_seen(tmp_path: Path) -> None:
     assert Settings.load(file).scores["accuracy"].pattern == pattern
 
 
-def test_a_score_that_calls_the_notebook_again_waits_for_its_objective(tmp_path: Path) -> None:
+def test_a_score_that_each_trial_would_compute_again_is_a_comment_unless_it_is_the_objective(
+    tmp_path: Path,
+) -> None:
     called = Score(name="f1", how="shown", at=0, source="expression: f(x)", is_called=True)
     free = Score(name="loss", how="printed", at=0, source="pattern: loss (.*)")
     plain = Score(name="accuracy", how="variable", at=0)
@@ -369,7 +380,7 @@ def test_a_score_that_calls_the_notebook_again_waits_for_its_objective(tmp_path:
         assert "f1: {expression: 'f(x)'}" in text
 
 
-def test_numbers_of_unknown_range_are_swept_once_they_are_in_a_tagged_cell(
+def test_numbers_of_unknown_range_are_swept_only_from_a_cell_tagged_parameters(
     tmp_path: Path,
 ) -> None:
     numbers = "alpha = 0.1\ngamma = 0.9"
@@ -395,7 +406,7 @@ def test_numbers_of_unknown_range_are_swept_once_they_are_in_a_tagged_cell(
         ("lr <- 0.1", "R", "language is R; write the parameters file by hand"),
     ],
 )
-def test_a_notebook_without_a_draft_is_refused_with_the_remedy(
+def test_a_notebook_for_which_no_draft_is_possible_is_refused_with_a_remedy(
     tmp_path: Path, parameters: str, language: str, fragment: str
 ) -> None:
     path = write_notebook(tmp_path / "bare.ipynb", parameters=parameters)
@@ -407,7 +418,7 @@ def test_a_notebook_without_a_draft_is_refused_with_the_remedy(
     assert str(path) in str(raised.value)
 
 
-def test_a_draft_says_that_the_search_keeps_a_seed_only_if_trials_cannot_set_it(
+def test_a_draft_says_that_the_seed_stays_the_same_in_the_search_only_if_trials_cannot_set_it(
     tmp_path: Path,
 ) -> None:
     cell = "import torch\ntorch.manual_seed({})\nval_acc = lr"
@@ -417,7 +428,9 @@ def test_a_draft_says_that_the_search_keeps_a_seed_only_if_trials_cannot_set_it(
         assert ("the search keeps it" in draft(ResearchNotebook(path))) == is_kept
 
 
-def test_a_draft_has_the_notebooks_values_in_comments(tmp_path: Path) -> None:
+def test_a_draft_states_each_value_of_the_notebook_in_a_comment_and_hides_a_secret(
+    tmp_path: Path,
+) -> None:
     source = "lr = 1e-3  # of Adam\nbatch_size = 32\nepochs = 5\nseed = 0\nuse_bn = True"
     source += "\napi_key = 'abcdef123'"
     cell = "import sweeper\nsweeper.report(0, val_loss=1, val_acc=0.5)"
@@ -465,7 +478,7 @@ start:    # the notebook's own values; then one changed at a time, which you may
         ("sgd", ["adam", "sgd"], "adam"),
     ],
 )
-def test_the_other_value_that_a_param_gets_alone_is_well_apart_and_inside_of_its_space(
+def test_a_start_trial_that_changes_one_param_has_a_distant_value_within_its_range(
     own: Any, space: Any, other: Any
 ) -> None:
     assert another_value(own, space) == other
@@ -484,7 +497,7 @@ def test_the_other_value_that_a_param_gets_alone_is_well_apart_and_inside_of_its
         ("seed = 0", None),
     ],
 )
-def test_a_draft_says_which_random_numbers_the_trials_draw(
+def test_a_draft_says_whether_a_training_sets_no_seed_or_which_seed_it_sets(
     tmp_path: Path, cell: str, line: str | None
 ) -> None:
     imports = "import torch\nfrom sklearn.model_selection import train_test_split\n"

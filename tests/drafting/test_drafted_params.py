@@ -1,6 +1,7 @@
-"""Where the values stand that a draft proposes to sweep: in the kinds of code that people write.
+"""A draft proposes to sweep values in every kind of code that people write.
 
-Each notebook is plain Python, so that a test can run it: a value that is swept changes the score.
+Each notebook is plain Python, so that a test can run it and see that each swept value changes the
+score.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from sweeper.settings import Settings
 from sweeper.settings.space import ChoiceDimension
 from sweeper.testing import write_notebook
 
-#: A training in plain Python, that a notebook's cells call.
+#: A function in place of a training. Cells of the notebook call it.
 TRAIN = "def train(lr, dropout=0.2): return (lr - 0.01) ** 2 + dropout"
-#: An optimizer that takes its rate in second place, like torch's.
+#: An optimizer whose second argument is its learning rate, like torch's.
 SGD = "class SGD:\n  def __init__(self, params, lr, momentum=0.0): self.lr, self.m = lr, momentum"
 
 CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
-    # the second argument of a call
+    # Arguments that are passed by position.
     ("positional", [SGD, "opt = SGD([], 0.1)", "val_loss = opt.lr"], ["lr"]),
     ("positional", [SGD, "o = SGD([], 0.1, 0.9)", "val_loss = o.lr + o.m"], ["lr", "momentum"]),
     ("positional", [SGD, "def f():\n  return SGD([], 1e-3).lr", "val_loss = f()"], ["lr"]),
@@ -36,14 +37,14 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
         ["net = [1]\n" + SGD, "o = SGD(net, 0.1, momentum=.9)", "val_loss = o.m * o.lr"],
         ["lr", "momentum"],
     ),
-    # options of a command line
+    # Options of argparse, whose defaults are swept.
     ("options", ["args = P.parse_args([])", "val_loss = args.lr"], ["lr"]),
     ("options", ["args = P.parse_args('')", "val_loss = args.lr"], ["lr"]),
     ("options", ["args, rest = P.parse_known_args([])", "val_loss = args.lr"], ["lr"]),
     ("options", ["args = P.parse_args(args=[])\nlr = args.lr", "val_loss = lr"], ["args.lr"]),
     ("options", ["opt = P.parse_args([])", "val_loss = vars(opt)['lr']"], ["lr"]),
     ("options", ["def f():\n  return P.parse_args([])", "val_loss = f().lr"], ["lr"]),
-    # attributes
+    # Attributes of classes and objects.
     ("class", ["class C:\n  lr = 0.1", "val_loss = C.lr"], ["C.lr"]),
     ("class", ["class C:\n  lr: float = 0.1", "c = C()\nval_loss = c.lr"], ["C.lr"]),
     (
@@ -69,14 +70,14 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
         ["C.lr"],
     ),
     ("class", ["class C:\n  class Opt:\n    lr = 0.1", "val_loss = C.Opt.lr"], []),
-    # elements of tuples, and names with several values
+    # Elements of tuples, and names that are assigned several times.
     ("tuple", ["lr, n = 0.1, 'x'", "val_loss = lr"], ["lr"]),
     ("tuple", ["(lr, (n, weight_decay)) = 0.1, (2, 1e-3)", "val_loss = lr + weight_decay"], None),
     ("tuple", ["lr, n = 0.1, 5\nval_loss = lr", "lr, n = 0.2, 5", "val_loss = lr"], ["cell2.lr"]),
     ("tuple", ["lr = 0.1\nprint(lr)", "lr = 0.1", "val_loss = lr"], ["cell2.lr"]),
     ("tuple", ["for lr in (1, 2): pass", "lr = 0.1", "val_loss = lr"], ["cell2.lr"]),
     ("tuple", ["if True:\n  lr = 0.5\n  print(lr)", "lr = 0.1", "val_loss = lr"], ["cell2.lr"]),
-    # items of dicts
+    # Items of dicts.
     ("dict", ["c = {'lr': 0.1, 'n': 3}", "val_loss = c['lr']"], ["lr"]),
     ("dict", ["c = dict(lr=0.1)", "val_loss = c.get('lr')"], ["lr"]),
     ("dict", ["c = {'opt': {'lr': 0.1}}", "val_loss = c['opt']['lr']"], ["lr"]),
@@ -88,7 +89,7 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ("dict", ["c = {}\nc['lr'] = 0.1", "val_loss = c['lr']"], ["c.lr"]),
     ("dict", [TRAIN, "c = {'lr': 0.1}", "val_loss = train(**c)"], ["lr", "dropout"]),
     ("dict", ["c = {'lr': 0.1}\nc['lr'] *= 2", "val_loss = c['lr']"], ["lr"]),
-    # defaults
+    # Defaults of functions.
     ("default", ["def f(x, lr=0.1): return lr", "val_loss = f(1)"], ["lr"]),
     ("default", ["class N:\n  def __init__(s, lr=0.1): s.r = lr", "val_loss = N().r"], ["lr"]),
     ("default", ["def f(*, lr=0.1): return lr", "val_loss = f()"], ["lr"]),
@@ -110,7 +111,7 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
         ],
         ["lr", "dropout"],
     ),
-    # settings of a branch that another setting does not choose
+    # A param that only a branch of the code reads which another param does not choose.
     (
         "branch",
         [
@@ -132,7 +133,7 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ),
 ]
 
-#: What has no value that a trial could replace, or none that anything reads.
+#: Notebooks without a value to sweep: it is overwritten, unread, or a property of the data.
 DEAD: Sequence[tuple[str, Sequence[str]]] = [
     ("default", ["def f(x, lr=0.1): return x", "y = float('3')\nval_loss = f(1, lr=y)"]),
     (
@@ -213,14 +214,16 @@ def test_each_drafted_parameter_changes_the_score_if_its_value_is_replaced(
 
 
 @pytest.mark.parametrize(("kind", "cells"), DEAD)
-def test_a_value_that_nothing_reads_is_never_swept(
+def test_a_notebook_is_refused_if_its_only_value_is_overwritten_unread_or_a_property_of_the_data(
     tmp_path: Path, kind: str, cells: Sequence[str]
 ) -> None:
     with pytest.raises(NotebookError):
         draft(_notebook(tmp_path, cells, kind))
 
 
-def test_what_a_value_does_in_a_local_module_counts(tmp_path: Path) -> None:
+def test_a_value_is_swept_if_a_local_module_passes_it_to_the_model_that_is_used(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "model.py").write_text(
         "from sklearn.linear_model import Ridge\nfrom sklearn.svm import SVC\n"
         "class Model:\n"
@@ -238,7 +241,7 @@ def test_what_a_value_does_in_a_local_module_counts(tmp_path: Path) -> None:
     assert "C:" not in space and "unused" not in space
 
 
-def test_of_several_batch_sizes_the_first_is_swept(tmp_path: Path) -> None:
+def test_of_several_batch_sizes_only_the_first_is_swept(tmp_path: Path) -> None:
     loaders = "train = DataLoader(a, batch_size=32)\ntest = DataLoader(b, batch_size=256)"
     cells = ["from torch.utils.data import DataLoader", loaders, "val_loss = f(train, test)"]
     text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
@@ -257,14 +260,16 @@ def test_of_several_batch_sizes_the_first_is_swept(tmp_path: Path) -> None:
         "self.q[s + 1] = self.q[s] - rate * f(x)",
     ],
 )
-def test_a_rate_is_known_by_the_step_that_it_multiplies(tmp_path: Path, step: str) -> None:
+def test_a_factor_of_an_update_step_is_recognized_as_a_learning_rate(
+    tmp_path: Path, step: str
+) -> None:
     model = f"class M:\n  def learn(self, x, y, s, rate):\n    {step}"
     cells = [model, "m = M()\nm.learn(1, 2, 0, rate=0.125)\nval_loss = m.w"]
     text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
     assert "rate: {low: 0.0125, high: 1.0, log: true}" in text
 
 
-def test_a_share_that_a_mean_keeps_is_no_learning_rate(tmp_path: Path) -> None:
+def test_the_decay_of_a_moving_average_is_not_taken_for_a_learning_rate(tmp_path: Path) -> None:
     model = (
         "class M:\n  def learn(self, g, beta1, rate):\n"
         "    self.m = beta1 * self.m + (1 - beta1) * g\n    self.w -= rate * self.m"
@@ -274,14 +279,16 @@ def test_a_share_that_a_mean_keeps_is_no_learning_rate(tmp_path: Path) -> None:
     assert "beta1: {low: 0.5, high: 0.99}" in text and "rate: {low: 0.0125, high: 1.0" in text
 
 
-def test_a_default_of_a_function_that_is_handed_on_is_not_swept(tmp_path: Path) -> None:
+def test_the_default_of_a_function_that_is_passed_as_an_argument_is_not_swept(
+    tmp_path: Path,
+) -> None:
     train = "def train(w, lr=0.01):\n  w -= lr * w\n  return w\ndef use(f, a): return f(1, a)"
     cells = [train, "rate = 0.125\nval_loss = use(train, a=rate)"]
     with pytest.raises(NotebookError):
         draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
 
 
-def test_an_evolution_is_searched_by_its_population_and_by_what_chance_decides(
+def test_the_population_size_and_mutation_probability_of_an_evolutionary_search_are_swept(
     tmp_path: Path,
 ) -> None:
     evolution = (
@@ -299,7 +306,9 @@ def test_an_evolution_is_searched_by_its_population_and_by_what_chance_decides(
     assert "population_size: [16, 32, 64, 128, 256]" in space and "chance: {low: 0.0625" in space
 
 
-def test_components_are_not_more_than_those_that_the_data_is_known_to_have(tmp_path: Path) -> None:
+def test_the_range_of_the_number_of_components_ends_at_the_notebooks_own_number(
+    tmp_path: Path,
+) -> None:
     pca = "from sklearn.decomposition import PCA\nacc = f(PCA(n_components={}))"
     file = tmp_path / "n.yml"
     file.write_text(draft(_notebook(tmp_path, [pca.format(4)], "")))
@@ -309,7 +318,7 @@ def test_components_are_not_more_than_those_that_the_data_is_known_to_have(tmp_p
         draft(_notebook(tmp_path, [pca.format(1)], ""))
 
 
-def test_a_share_of_random_data_is_not_searched(tmp_path: Path) -> None:
+def test_a_probability_that_only_generates_random_data_is_not_swept(tmp_path: Path) -> None:
     data = (
         "import random\ndef noisy(n, share):\n"
         "  return [9.0 if random.random() < share else 1.0 for _ in range(n)]"
@@ -319,7 +328,9 @@ def test_a_share_of_random_data_is_not_searched(tmp_path: Path) -> None:
         draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
 
 
-def test_a_default_that_all_calls_of_its_class_pass_is_not_swept(tmp_path: Path) -> None:
+def test_the_default_of_a_method_is_not_swept_if_all_its_calls_pass_another_value(
+    tmp_path: Path,
+) -> None:
     model = (
         "class Trainer:\n  def __init__(self, net): self.net = net\n"
         "  def train(self, lr=0.5):\n    self.net.train()\n    self.w = 1 - lr"

@@ -10,7 +10,7 @@ from sweeper.drafting.evaluations import Evaluations, Kind
 
 
 def evaluations(code: str) -> Evaluations:
-    """What the numbers of one cell are."""
+    """Return the analysis of the numbers that the code of one cell computes."""
     return Evaluations([(1, node) for node in ast.parse(code).body])
 
 
@@ -37,45 +37,45 @@ def evaluations(code: str) -> Evaluations:
         ("cm = confusion_matrix(y, p)\nx = np.sum(cm.diagonal()) / np.sum(cm)", "maximize"),
         ("x = np.trace(conf_mat) / conf_mat.sum()", "maximize"),
         ("x = 10 * value - np.mean((y - p) ** 2)", "maximize"),
-        # What is divided by a spread stays what it is.
+        # Dividing by a standard deviation or variance does not change the direction.
         ("x = np.sqrt(np.mean((y - p) ** 2)) / np.std(y)", "minimize"),
         ("x = 1 - np.var(y - p) / np.var(y)", "maximize"),
         ("X = (X - X.mean()) / X.std()\nx = model.score(X, y)", "maximize"),
-        # Data may be drawn by chance.
+        # The data may be random numbers.
         ("X = 2 * np.random.rand(100, 1)\nx = r2_score(X, model.predict(X))", "maximize"),
-        # The code keeps the best.
+        # The code keeps the best value by a comparison, which shows the direction.
         ("x = inf\nfor i in r:\n  c = f(i)\n  if c < x: x = c", "minimize"),
         ("x = 0\nfor i in r:\n  c = f(i)\n  if c > x: x = c", "maximize"),
         ("x = 9\nfor i in r:\n  c = f(i)\n  if x > c: x = c", "minimize"),
         ("class M:\n  def fit(s):\n    if v > s.b: s.b = v\nm = M()\nx = m.b", "maximize"),
         ("h = []\nfor i in r:\n  if c <= b: b = c\n  h.append(b)\nx = h[-1]", "minimize"),
-        # What a training records of its own loss.
+        # Losses that a training records in a list or an attribute.
         ("x = []\nfor e in range(9):\n  x.append(np.mean((y - f(e)) ** 2))", "minimize"),
         ("class M:\n  def fit(s):\n    s.h = [abs(y - p)]\nm = M()\nx = m.h[-1]", "minimize"),
         ("crit = nn.MSELoss()\nx = crit(out, target).item()", "minimize"),
-        # A sign turns a score, but not that of an index.
+        # A minus turns the direction of a score, but not the minus of a negative index.
         ("x = -1 * f1_score(y, p)", "minimize"),
         ("h = []\nx = h[-1] * f1_score(y, p)", "maximize"),
-        # A number is known through loops, walruses, stars and methods.
+        # Loops that unpack tuples do not hide a later score.
         ("for i, (a, b) in enumerate(d): pass\nx = model.score(X, y)", "maximize"),
-        # Keras: `compile` says which numbers `evaluate` gives, the loss and then the metrics.
+        # Keras: `evaluate` returns the loss and the metrics that were passed to `compile`.
         ("m.compile('sgd', loss='mse', metrics=['mae'])\nx = m.evaluate(X, y)[1]", "minimize"),
         ("m.compile('sgd', 'mse', ['accuracy'])\nr = m.evaluate(X, y)\nx = r[-1]", "maximize"),
         ("m.compile(loss='hinge', metrics=[AUC()])\nl, x = m.evaluate(X, y)", "maximize"),
         ("m.compile(loss='mse', metrics=['accuracy'])\nx, a = m.evaluate(X)", "minimize"),
         ("m.compile(loss='mse')\nx = m.evaluate(X, y)", "minimize"),
-        # `compile` of Python is another function.
+        # `re.compile` and Python's `compile` are other functions than that of Keras.
         (
             "import re\np = re.compile('a', re.I)\nc = compile(s, 'f', 'exec')\n"
             "m.compile(loss='mse', metrics=['auc'])\nx = m.evaluate(X, y)[1]",
             "maximize",
         ),
-        # The negative class is no changed sign.
+        # `neg` in a key may mean a negative class, so it alone does not turn the direction.
         ("r = m.evaluate(X)\nx = r['acc_neg']", "maximize"),
         ("r = m.evaluate(X)\nx = r['neg_loss']", "minimize"),
         ("r = m.evaluate(X)\nx = r['val_loss_epoch']", "minimize"),
         ("x = trainer.callback_metrics['loss_total']", "minimize"),
-        # An item of a tuple that a function returns, and an error with a changed sign.
+        # Values that are reached through tuples, walruses, stars, methods, and negated errors.
         ("def f(m): return len(m), log_loss(y, m.p)\nr = f(m)\nx = r[1]", "minimize"),
         ("x = cross_validate(m, X, y)['test_neg_log_loss'].mean()", "maximize"),
         ("x = -cross_validate(m, X, y)['test_score'].mean()", "minimize"),
@@ -110,26 +110,26 @@ def test_a_metric_or_a_comparison_with_the_targets_is_an_evaluation(
         "class K:\n  def __init__(self, k=3):\n    self.k = k\nm = K(k=5)\nm.fit(X, y)\nx = m.k",
     ],
 )
-def test_what_a_model_is_made_of_or_begins_with_is_no_evaluation(code: str) -> None:
+def test_a_size_or_a_setting_of_a_model_is_no_evaluation(code: str) -> None:
     assert evaluations(code).of(ast.Name(id="x", ctx=ast.Load())).is_none
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        # The only argument of a method is its object.
+        # A method without other arguments than `self` compares nothing.
         "class S(list):\n  def average(self): return sum(self) / len(self)\nx = S(v).average()",
-        # A list that nobody has named has nothing to do with another one.
+        # A score that is appended to an unnamed list does not make other numbers scores.
         "x = np.random.randn() * 300",
         "x = -f(3) * 2",
         "g.setdefault(k, []).append(accuracy_score(y, p))\nx = np.unique(y)[0]",
-        # A function within a function returns to that one.
+        # The `return` of an inner function is no result of the outer one.
         "def f():\n  def m(a, b): return np.mean(a == b)\n  return n_leaves\nx = f()",
-        # Each step of a long way is followed once.
+        # A chain of 30 doublings is analysed in linear time, because each step is followed once.
         "x0 = f()\n" + "\n".join(f"x{i + 1} = x{i} + x{i}" for i in range(30)) + "\nx = x30",
     ],
 )
-def test_a_number_of_which_the_code_says_nothing_is_unknown(code: str) -> None:
+def test_a_number_whose_meaning_the_code_does_not_show_is_unknown(code: str) -> None:
     assert evaluations(code).of(ast.Name(id="x", ctx=ast.Load())).kind is Kind.UNKNOWN
 
 
@@ -143,7 +143,7 @@ def test_a_number_of_which_the_code_says_nothing_is_unknown(code: str) -> None:
         ("x = fits[0]", None),
     ],
 )
-def test_an_unknown_number_has_the_direction_in_which_the_code_chooses_it(
+def test_an_unknown_number_that_the_code_chooses_by_min_or_max_has_that_direction(
     code: str, direction: str | None
 ) -> None:
     found = evaluations(code).of(ast.Name(id="x", ctx=ast.Load()))
@@ -160,7 +160,9 @@ def test_an_unknown_number_has_the_direction_in_which_the_code_chooses_it(
         ("print('K = ' + str(k) + ': ' + str(x))", "K = \0: "),
     ],
 )
-def test_a_printed_value_is_known_by_the_text_before_it(printing: str, before: str) -> None:
+def test_a_printed_value_is_recorded_with_the_text_before_it_however_the_text_is_formatted(
+    printing: str, before: str
+) -> None:
     last = evaluations(printing).printings[-1]
     assert ast.unparse(last.value) == "x"
     assert last.before == before
@@ -171,7 +173,7 @@ def test_a_sum_of_numbers_is_printed_as_one_value() -> None:
     assert ast.unparse(printing.value) == "mse + penalty"
 
 
-def test_the_results_of_a_loop_over_a_params_values_are_those_of_a_grid() -> None:
+def test_results_of_a_loop_are_a_grid_only_if_each_pass_sets_another_param_value() -> None:
     grid = "errors = []\nfor k in range(9):\n  m = KNN(n_neighbors=k)\n  errors.append(f(m))"
     assert evaluations(grid).is_grid("errors")
     epochs = "errors = []\nfor k in range(9):\n  step()\n  errors.append(f(m))"
@@ -181,7 +183,7 @@ def test_the_results_of_a_loop_over_a_params_values_are_those_of_a_grid() -> Non
     assert not other.is_grid("losses") and not other.is_grid("accs")
 
 
-def test_the_trace_of_a_matrix_is_an_evaluation_only_of_a_confusion_matrix() -> None:
+def test_the_trace_of_a_matrix_other_than_a_confusion_matrix_is_no_evaluation() -> None:
     found = evaluations("K = kernel(X)\nx = torch.trace(K)").of(ast.Name(id="x", ctx=ast.Load()))
     assert not found.is_evaluation
 
@@ -201,12 +203,14 @@ def test_the_trace_of_a_matrix_is_an_evaluation_only_of_a_confusion_matrix() -> 
         "m.compile(loss='mse')\nn.compile(loss='mse', metrics=['mae'])\nx = n.evaluate(X, y)",
     ],
 )
-def test_a_call_that_only_says_that_it_evaluates_may_give_any_metric(code: str) -> None:
+def test_the_result_of_evaluate_without_a_known_metric_is_an_evaluation_of_unknown_direction(
+    code: str,
+) -> None:
     found = evaluations(code).of(ast.Name(id="x", ctx=ast.Load()))
     assert found.is_evaluation and found.is_any and found.direction is None
 
 
-def test_an_item_without_a_metric_is_no_evaluation_where_a_call_gives_a_dict_of_many() -> None:
+def test_of_the_items_that_cross_validate_returns_only_metrics_are_evaluations() -> None:
     code = "r = cross_validate(m, X, y)\nx = r['fit_time']\nz = r['score_time']\ny = r['test_f1']"
     found = evaluations(code)
     kinds = [found.of(ast.Name(id=name, ctx=ast.Load())).kind for name in "xzy"]

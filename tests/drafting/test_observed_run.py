@@ -1,4 +1,4 @@
-"""The draft that one run of a notebook gives: its score, the score's direction, what it sweeps."""
+"""A draft made from one observed run of a notebook: its score, direction and swept params."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.kernel
 
 
 def observed(folder: Path) -> tuple[ResearchNotebook, ObservedRun]:
-    """The folder's notebook, and its observed run."""
+    """Run the notebook of a folder while it is observed. Return the notebook and the run."""
     notebook = ResearchNotebook(folder / "study.ipynb")
     sweep_of = partial(Sweep.from_settings, output=f"{folder}/out/{{run_id}}.ipynb")
     return notebook, observe(notebook, sweep_of)
 
 
 def drafted(folder: Path, *cells: str) -> Settings:
-    """The settings that an observed run of these cells drafts."""
+    """Return the settings that are drafted from an observed run of these cells."""
     write_notebook(folder / "study.ipynb", *cells, parameters="")
     notebook, run = observed(folder)
     file = folder / "drafted.yml"
@@ -81,7 +81,7 @@ def drafted(folder: Path, *cells: str) -> Settings:
         ),
     ],
 )
-def test_a_run_drafts_the_score_that_people_mean(
+def test_the_draft_of_an_observed_run_has_the_score_that_people_mean_and_the_params_it_depends_on(
     tmp_path: Path, cells: list[str], objective: dict[str, str], space: set[str]
 ) -> None:
     settings = drafted(tmp_path, *cells)
@@ -100,7 +100,7 @@ X, y = load_iris(return_X_y=True)
 @pytest.mark.parametrize(
     ("cells", "space"),
     [
-        # Two models that are fitted with the same data, and the score of the first one.
+        # Two models are fitted with the same data, and only the first one has a score.
         (
             [
                 TWO_MODELS,
@@ -110,7 +110,7 @@ X, y = load_iris(return_X_y=True)
             ],
             {"SVC.C"},
         ),
-        # A name that stands for one model after the other.
+        # The same name is assigned one model and then another.
         (
             [
                 TWO_MODELS,
@@ -120,7 +120,7 @@ X, y = load_iris(return_X_y=True)
             ],
             {"min_samples_leaf", "DecisionTreeClassifier.max_depth"},
         ),
-        # A loop over models leaves the score of the last one.
+        # After a loop over models, the score is that of the last model.
         (
             [
                 TWO_MODELS,
@@ -131,7 +131,7 @@ X, y = load_iris(return_X_y=True)
             ],
             {"min_samples_leaf", "DecisionTreeClassifier.max_depth"},
         ),
-        # The models of one loop may be those that an earlier loop has put into a dict.
+        # The loop goes over a dict that an earlier loop has filled with models.
         (
             [
                 TWO_MODELS,
@@ -142,7 +142,7 @@ X, y = load_iris(return_X_y=True)
             ],
             {"min_samples_leaf", "DecisionTreeClassifier.max_depth"},
         ),
-        # An optimizer whose steps nobody takes, next to one that trains the model.
+        # Of two optimizers only one trains the model. The other one's `step` is never called.
         (
             [
                 "import torch\nx = torch.ones(8, 2)\nnet = torch.nn.Linear(2, 1)",
@@ -155,13 +155,15 @@ X, y = load_iris(return_X_y=True)
         ),
     ],
 )
-def test_only_params_that_lead_to_the_score_in_the_run_are_swept(
+def test_only_params_on_which_the_score_depended_in_the_observed_run_are_swept(
     tmp_path: Path, cells: list[str], space: set[str]
 ) -> None:
     assert drafted(tmp_path, *cells).space.keys() == space
 
 
-def test_a_notebook_whose_run_fails_gets_its_error_and_no_draft(tmp_path: Path) -> None:
+def test_a_notebook_whose_observed_run_fails_is_refused_with_the_error_of_its_cell(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(FailedRunError, match=r"code cell 2: ZeroDivisionError: .* by zero$"):
         drafted(tmp_path, "lr = 0.1", "val_loss = lr / 0")
 
@@ -177,14 +179,16 @@ def test_a_notebook_whose_run_fails_gets_its_error_and_no_draft(tmp_path: Path) 
         ],
     ],
 )
-def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(
+def test_a_notebook_whose_run_shows_no_score_is_refused_with_an_example_of_a_score(
     tmp_path: Path, cells: list[str]
 ) -> None:
     with pytest.raises(NotebookError, match="val_acc = …"):
         drafted(tmp_path, *cells)
 
 
-def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path) -> None:
+def test_a_draft_whose_score_has_no_known_direction_loads_only_after_the_user_fills_it_in(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(SettingsError, match=r"objective\.misfit: .*'minimize'"):
         drafted(
             tmp_path,
@@ -193,13 +197,15 @@ def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path)
         )
 
 
-def test_a_score_to_which_a_param_leads_comes_before_others(tmp_path: Path) -> None:
+def test_a_score_that_depends_on_a_param_is_preferred_to_one_that_depends_on_none(
+    tmp_path: Path,
+) -> None:
     svm = "from sklearn.svm import SVC\nmodel = SVC(C=3.0)\ntest_acc = 1 / (2 + model.C)"
     settings = drafted(tmp_path, svm, "val_acc = abs(-1 / 3)")
     assert list(settings.objective) == ["test_acc"]
 
 
-def test_of_several_models_the_one_with_the_most_values_of_the_notebook_is_swept(
+def test_of_several_models_the_one_with_the_most_params_in_the_notebook_is_swept(
     tmp_path: Path,
 ) -> None:
     models = "from sklearn.svm import SVC\na = SVC(C=3.0, gamma=0.5)\nb = SVC(C=2.0)"
@@ -208,13 +214,13 @@ def test_of_several_models_the_one_with_the_most_values_of_the_notebook_is_swept
     assert (list(settings.objective), list(settings.space)) == (["acc_a"], ["a.C", "gamma"])
 
 
-def test_an_entry_of_a_dict_of_scores_is_swept_by_its_own_model(tmp_path: Path) -> None:
+def test_for_a_score_in_a_dict_only_the_params_of_its_own_model_are_swept(tmp_path: Path) -> None:
     models = "from sklearn.svm import SVC, SVR\na = SVC(C=3.0)\nb = SVR(C=2.0)"
     settings = drafted(tmp_path, models, "acc = {'one': 1 / (2 + a.C), 'two': 1 / (3 + b.C)}")
     assert list(settings.space) in (["SVC.C"], ["SVR.C", "SVR.epsilon"])
 
 
-def test_a_fraction_of_which_a_loss_may_be_made_is_swept_only_towards_a_metric(
+def test_a_penalty_that_may_be_part_of_the_loss_is_swept_only_if_the_score_is_a_metric(
     tmp_path: Path,
 ) -> None:
     training = (
@@ -228,13 +234,15 @@ def test_a_fraction_of_which_a_loss_may_be_made_is_swept_only_towards_a_metric(
     assert list(settings.space) == ["rate", "penalty"]
 
 
-def test_the_batch_size_is_not_swept_towards_a_sum_over_batches(tmp_path: Path) -> None:
+def test_the_batch_size_is_not_swept_if_the_score_is_a_sum_over_batches(tmp_path: Path) -> None:
     cell = "val_loss = 0\nfor _ in range(64 // batch_size): val_loss += lr"
     settings = drafted(tmp_path, "lr = 0.1\nbatch_size = 32", cell)
     assert list(settings.space) == ["lr"]
 
 
-def test_a_cell_that_later_cells_need_is_not_to_be_skipped(tmp_path: Path) -> None:
+def test_the_tag_skip_is_advised_for_a_failing_cell_only_if_no_later_cell_needs_it(
+    tmp_path: Path,
+) -> None:
     cells = ["lr = 0.1\nval_loss = lr * 2", "image = open('/none').read()"]
     with pytest.raises(FailedRunError, match="`skip`"):
         drafted(tmp_path, *cells)
@@ -245,7 +253,9 @@ def test_a_cell_that_later_cells_need_is_not_to_be_skipped(tmp_path: Path) -> No
         assert "`skip`" not in str(refused.value)
 
 
-def test_an_error_that_a_notebook_expects_is_not_the_one_to_skip(tmp_path: Path) -> None:
+def test_the_tag_skip_is_advised_for_the_failing_cell_and_not_for_one_tagged_raises_exception(
+    tmp_path: Path,
+) -> None:
     cells = ["lr = 0.1\nval_loss = lr * 2", "1 / 0", "open('/none')"]
     file = write_notebook(tmp_path / "study.ipynb", *cells, parameters="")
     node = nbformat.read(file, 4)
@@ -255,7 +265,7 @@ def test_an_error_that_a_notebook_expects_is_not_the_one_to_skip(tmp_path: Path)
         observed(tmp_path)
 
 
-def test_a_score_that_no_param_leads_to_is_not_swept(tmp_path: Path) -> None:
+def test_a_notebook_whose_only_score_depends_on_no_param_is_refused(tmp_path: Path) -> None:
     svm = "from sklearn.svm import SVC\nother = SVC(C=3.0)"
     with pytest.raises(NotebookError, match="leads to accuracy"):
         drafted(tmp_path, svm, "accuracy = abs(-1 / 3)")

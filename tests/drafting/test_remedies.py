@@ -1,4 +1,4 @@
-"""Why something is not swept is said with a remedy, and one that is obeyed works."""
+"""A message says why a value is not swept and how to change the notebook, and that change works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NN = "from torch import nn\n"
 KERAS = "from keras import Sequential\nm = Sequential()\n"
 
 CASES: Sequence[tuple[str, str, str, str]] = [
-    # what the notebook has, what is said, what it has then, what is swept then
+    # The cell, a part of the message, the cell after the change, and the name that is then swept.
     (
         ADAM + "acc = f(Adam(w, lr=schedule(3)))",
         "lr is schedule(3) in Adam in code cell 1, line 2: write a number in its place",
@@ -111,7 +111,7 @@ def _said(notebook: ResearchNotebook) -> str:
 
 
 @pytest.mark.parametrize(("cell", "remedy", "obeyed", "name"), CASES)
-def test_a_remedy_that_is_obeyed_works(
+def test_a_notebook_that_is_changed_as_the_remedy_says_can_be_swept(
     tmp_path: Path, cell: str, remedy: str, obeyed: str, name: str
 ) -> None:
     assert remedy in _said(_notebook(tmp_path, cell))
@@ -123,7 +123,7 @@ def test_a_remedy_that_is_obeyed_works(
     assert name in settings.space
 
 
-def test_where_no_score_is_seen_the_numbers_are_named_to_which_a_param_leads(
+def test_if_no_score_is_recognized_the_message_lists_the_numbers_that_depend_on_a_param(
     tmp_path: Path,
 ) -> None:
     from sweeper.drafting.observed_run import ObservedRun
@@ -160,7 +160,7 @@ def test_where_no_score_is_seen_the_numbers_are_named_to_which_a_param_leads(
         ("best_lr = 0\nfor best_lr in lrs:", False),
     ],
 )
-def test_a_loop_variable_is_called_unswept_only_if_the_loop_tries_numbers(
+def test_a_loop_variable_is_reported_as_not_swept_only_if_the_loop_tries_numbers(
     tmp_path: Path, loop: str, is_told: bool
 ) -> None:
     cell = f"{SVC}sizes = [16, 32]\nlrs = [0.1]\n{loop}\n    m = SVC(C=2.0).fit(X)"
@@ -169,7 +169,7 @@ def test_a_loop_variable_is_called_unswept_only_if_the_loop_tries_numbers(
     assert ("loop variable" in text or "assigned" in text) is is_told
 
 
-def test_a_value_that_is_swept_is_not_called_one_that_cannot_be(tmp_path: Path) -> None:
+def test_a_draft_does_not_say_of_a_swept_value_that_it_cannot_be_swept(tmp_path: Path) -> None:
     text = draft(_notebook(tmp_path, "class C:\n  hidden = 16\nacc = f(C.hidden)"))
     assert "C.hidden: " in text and "assigned only" not in text
 
@@ -183,7 +183,7 @@ def test_a_value_that_is_swept_is_not_called_one_that_cannot_be(tmp_path: Path) 
         (["class A:\n  lr = 0.1", "acc = f(A.lr)"], "lr"),
     ],
 )
-def test_a_name_that_a_message_advises_can_be_swept(
+def test_a_longer_name_that_the_refusal_of_a_name_proposes_can_be_swept(
     tmp_path: Path, cells: Sequence[str], name: str
 ) -> None:
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
@@ -195,7 +195,7 @@ def test_a_name_that_a_message_advises_can_be_swept(
         notebook.check_names({one: "p.yml: space"})
 
 
-def test_what_leads_to_no_score_is_in_the_draft_as_a_line_that_can_be_taken(
+def test_a_value_without_an_effect_on_the_score_is_in_the_draft_as_a_comment_that_can_be_activated(
     tmp_path: Path,
 ) -> None:
     cells = ["lr = 0.1\nweight_decay = 0.1", "acc = f(lr)\nplain = g(weight_decay)"]
@@ -244,7 +244,7 @@ def test_what_leads_to_no_score_is_in_the_draft_as_a_line_that_can_be_taken(
         ),
     ],
 )
-def test_what_stands_in_a_local_module_is_swept_where_the_remedy_says(
+def test_a_value_that_a_local_module_assigns_can_be_swept_after_the_change_that_the_remedy_states(
     tmp_path: Path, module: str, before: str, remedy: str, after: str | None, name: str
 ) -> None:
     (tmp_path / "config.py").write_text(module)

@@ -20,7 +20,8 @@ from sweeper.kernels.forking.zygote.in_kernel import WatchedNumbers
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
-#: A model whose `evaluate`, which is no code of the notebook, gives a value.
+#: A cell with a mock of a model. The code of its method `evaluate` is not in the notebook, as with
+#: a model of a library.
 EVALUATING = "from unittest.mock import Mock\nm = Mock()\nm.evaluate.return_value = {}"
 TRAINED = "import numpy as np\nclass Model:\n    def fit(self): return self\nModel().fit()"
 
@@ -31,11 +32,11 @@ def seen(
     changes: Mapping[tuple[int, int], Collection[str]] = NOTHING,
     logged: Mapping[str, Sequence[float]] = {},
 ) -> list[SeenScore]:
-    """What cells show that are run in an IPython of their own.
+    """Run cells in a new IPython shell. Return the scores that are found, the likeliest one first.
 
     Args:
-        changes: What statements have changed, by cell and line.
-        logged: What a library has logged.
+        changes: Names of the variables that each statement has changed, by cell and statement.
+        logged: Series that a library has logged, by name.
     """
     notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
     shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
@@ -65,11 +66,11 @@ def seen(
 
 
 def is_letter(node: ast.AST) -> TypeGuard[ast.Name]:
-    """Whether code is a name of one small letter."""
+    """Return whether a syntax node is one of the names a, b and c, the arguments of the models."""
     return isinstance(node, ast.Name) and node.id in {"a", "b", "c"}
 
 
-def test_a_training_in_a_local_module_counts(
+def test_a_score_from_before_a_training_in_a_local_module_gets_the_doubt_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "training_beside.py").write_text(
@@ -108,7 +109,7 @@ def test_a_training_in_a_local_module_counts(
         ("0th epoch loss: 0.7\n10th epoch loss: 0.5\n", "th epoch loss", [0.7, 0.5]),
     ],
 )
-def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_reads_it(
+def test_a_printed_number_is_named_by_the_words_before_it_and_its_pattern_finds_the_same_values(
     printed: str, label: str, values: list[float] | None
 ) -> None:
     texts = [Text(cell=1, stream="stdout", text=f"begin\n{printed}the end\n")]
@@ -123,7 +124,7 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
 @pytest.mark.parametrize(
     ("code", "printed", "pattern", "other"),
     [
-        # What the code computes is another text in another trial.
+        # Text that the code computes may differ in another trial, so the pattern lacks it.
         (
             "print(f'Acc with {k} kernel: {a}')",
             "Acc with rbf kernel: 0.5",
@@ -137,7 +138,7 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
             "x with acc 0.5",
         ),
         ("print(f'{o}: mae {a:.3f}')", "adam: mae 0.500", "mae", "sgd: mae 0.5"),
-        # Digits in a text that the code states are no other numbers.
+        # Digits in a literal text of the code belong to the label.
         (
             "print('Mean of the last 10 episodes:', a)",
             "Mean of the last 10 episodes: 0.5",
@@ -147,7 +148,7 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         ("print('R2 after', 50, 'epochs:', a)", "R2 after 50 epochs: 0.5", "epochs", "epochs: 0.5"),
     ],
 )
-def test_a_pattern_has_only_texts_that_the_code_states(
+def test_the_pattern_of_a_printed_score_contains_only_literal_text_of_the_print_call(
     code: str, printed: str, pattern: str, other: str
 ) -> None:
     printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
@@ -158,7 +159,7 @@ def test_a_pattern_has_only_texts_that_the_code_states(
     assert values_found(number.pattern, [Text(cell=1, stream="stdout", text=other)]) == [0.5]
 
 
-def test_several_labels_of_one_print_are_several_numbers() -> None:
+def test_one_print_call_that_prints_several_labels_gives_one_number_for_each_label() -> None:
     code = "for name, m in models: print(name, m.score(X, y))"
     printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
     texts = [Text(cell=1, stream="stdout", text="LR 0.5\nSVM 0.75\n")]
@@ -167,7 +168,7 @@ def test_several_labels_of_one_print_are_several_numbers() -> None:
     assert all(number.printing is not None for number in found)
 
 
-def test_lines_that_a_library_prints_are_not_what_a_print_without_texts_of_its_own_gives() -> None:
+def test_lines_printed_by_a_library_are_not_attributed_to_a_print_call_without_text() -> None:
     code = "print(name, acc)"
     printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
     lines = "Fitting 5 folds for each of 10 candidates\nLearning rate set to 0.02\nFold 3/5\n"
@@ -176,7 +177,7 @@ def test_lines_that_a_library_prints_are_not_what_a_print_without_texts_of_its_o
     assert [number.label for number in found if number.printing is not None] == ["svm"]
 
 
-def test_a_pattern_has_words_also_where_the_code_computes_all_of_them() -> None:
+def test_a_pattern_uses_the_printed_words_if_the_print_call_has_no_literal_words() -> None:
     for code in ("print(name, acc)", "print(f'{name}: {acc}')"):
         printings = [(1, it) for it in Evaluations([(1, ast.parse(code).body[0])]).printings]
         (number,) = printed_numbers([Text(cell=1, stream="stdout", text="Ridge: 0.5\n")], printings)
@@ -193,7 +194,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
 @pytest.mark.parametrize(
     ("cells", "name", "direction"),
     [
-        # A score that is an error by its label or by the function that gives it.
+        # The metric in a label, a name or a function decides the direction, not the word `score`.
         (["score = np.sqrt(2.1)\nprint(f'Final score (RMSE): {score}')"], "score", "minimize"),
         (
             [
@@ -217,11 +218,11 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "score",
             "maximize",
         ),
-        # Values with exponents, percent signs and thousands.
+        # Printed values with exponents, percent signs and thousands separators.
         (["for i in range(3): print(f'loss = {3e5 / (i + 1):.5g}')"], "loss", "minimize"),
         (["print('Test accuracy: %.1f%%' % 81.2)"], "test_accuracy", "maximize"),
         (["print(f'Deviance: {12345.6:,.1f}')"], "deviance", "minimize"),
-        # A baseline and what the model makes of it.
+        # The score of a baseline is listed after that of the model.
         (
             ["print('OOF baseline RMSE: 4.2')\nprint('OOF NN RMSE:       4.9')"],
             "oof_nn_rmse",
@@ -232,7 +233,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
         (["print('Initial loss: 1.5')\nprint('Final loss: 2.5')"], "final_loss", "minimize"),
         (["chance_auc = abs(1 / 2)\nmodel_auc = abs(5 / 9)"], "model_auc", "maximize"),
         (["print('MSE before training: 1.5')\nprint('MSE: 2.5')"], "mse", "minimize"),
-        # Counts between the words and the number; a superscript; what tells of no training.
+        # Labels with counters or superscripts, and lines with numbers that tell of no training.
         (
             ["for i in range(3): print(f'Cost after iteration {i}: {0.7 - i / 10}')"],
             "cost_after",
@@ -254,7 +255,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "mse",
             "minimize",
         ),
-        # Tables: a row of numbers below heads, and several numbers behind words.
+        # Printed tables: a header above rows of numbers, or a row that begins with words.
         (
             [
                 "print('  epoch    train_loss    valid_acc    dur')\nprint('-----  ------')\n"
@@ -276,7 +277,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "accuracy",
             "maximize",
         ),
-        # The score of a random forest is no baseline.
+        # "Random" in the name of a random forest does not make its score a baseline.
         (
             [
                 "def accuracy(a, b): return np.mean(np.array(a) == b)",
@@ -286,7 +287,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "random_forest",
             "maximize",
         ),
-        # Where the label has no metric, the printed code has it. Digits in the label are no number.
+        # The label names no metric, so the printed expression decides. 100 belongs to the label.
         (
             [
                 "rewards = [1.5, 2.5]\n"
@@ -295,13 +296,13 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "average_over_last_episodes",
             "maximize",
         ),
-        # Accuracy before recall, of which a model that predicts one class may have 1.
+        # Accuracy is preferred: a model that predicts only one class may have a recall of 1.
         (
             ["print('Accuracy: 0.75')", "print('Precision: 0.8')\nprint('Recall: 0.9')"],
             "accuracy",
             "maximize",
         ),
-        # The number of rounds or rows is no score.
+        # A number of rounds is no score, even in a line that contains the word score.
         (
             ["print('r2: 0.7')\nprint('validation score does not improve for 10 rounds')"],
             "r2",
@@ -321,7 +322,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "val_loss",
             "minimize",
         ),
-        # What a callback prints while a cell trains comes from the training.
+        # A value that a callback prints during the training counts as a result of the training.
         (
             [
                 "class Net:\n  def fit(self, show):\n    for i in range(3): show(i)\n"
@@ -332,13 +333,13 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "maximize",
         ),
         (["print('R2: 0.7')\nprint('Learning rates: 0.5')"], "r2", "maximize"),
-        # What is printed alone on its line has the words of the code that prints it.
+        # A number that is alone on its line is named by the function in the print call.
         (
             ["def f1_score(a): return 0.25 / 3", "print(f1_score(0))\nprint(f1_score(1))"],
             "f1",
             "maximize",
         ),
-        # The whole of a training loss before its terms; a mean before the value of the last batch.
+        # The total training loss is preferred to one of its terms, and a mean to the last batch.
         (
             [
                 "class Total(float):\n  def backward(self): pass",
@@ -356,7 +357,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "mean_acc",
             "maximize",
         ),
-        # A score with the value of a loss is a loss. Words that only look like metrics are none.
+        # A score that equals a loss is minimized. `kappa` above 1 and `após` are no metrics.
         (
             [
                 "summary = {'loss': abs(1.75 / 3)}\nbest_dev_score = min(1e6, summary['loss'])",
@@ -366,10 +367,10 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
         ),
         (["kappa = abs(7 / 6)\nmse = abs(1 / 8)"], "mse", "minimize"),
         (["print('após: 1797.5')\nmse = abs(1 / 8)"], "mse", "minimize"),
-        # A label on a line of its own.
+        # The label is on the line above the number.
         (["print('RMSE:')\nprint(0.25 / 3)"], "rmse", "minimize"),
         (["print('Validation accuracy')\nprint()\nprint(0.25 / 3)"], "validation_accuracy", "max"),
-        # Of which data.
+        # A validation score is preferred to a test score, and both to a training score.
         (
             ["train_acc = abs(5 / 6)\ntest_acc = abs(5 / 7)\nval_acc = abs(5 / 8)"],
             "val_acc",
@@ -380,7 +381,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "test_loss",
             "min",
         ),
-        # A series without a known metric, by its trend; a dictionary, a list, an array.
+        # A series without a known metric is judged by its trend. Scores may be in dicts or arrays.
         (["for i in range(4): print(f'misfit {4.5 - i}')"], "misfit", "minimize"),
         (["for i in range(4): print(f'agreement {0.5 + i / 10}')"], "agreement", "maximize"),
         (
@@ -406,13 +407,13 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "minimize",
         ),
         (["rmsle = abs(-0.3)"], "rmsle", "minimize"),
-        # A loop over classes leaves the score of the last one, whose cell comes last.
+        # A loop leaves only the score of the last class, so an earlier accuracy is preferred.
         (
             ["accuracy = abs(3 / 4)", "for name in ('a', 'b'):\n  auc = abs(2 / 3)"],
             "accuracy",
             "maximize",
         ),
-        # Each cell prints one number alone, which the printed expression finds again.
+        # Each cell prints only a number, so the printed expression names it.
         (
             [
                 "from sklearn.metrics import accuracy_score, recall_score\n"
@@ -423,7 +424,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "accuracy",
             "maximize",
         ),
-        # `evaluate` may give any metric, so its name decides.
+        # `evaluate` may return any metric, so the name of the variable or the label decides.
         ([EVALUATING.format(0.35), "mse_test = m.evaluate(1)"], "mse_test", "minimize"),
         ([EVALUATING.format(0.35), "test_loss = m.evaluate(1)"], "test_loss", "minimize"),
         ([EVALUATING.format((0.35, 0.45)), "loss, mae = m.evaluate(1)"], "mae", "minimize"),
@@ -441,7 +442,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "val_acc",
             "maximize",
         ),
-        # Of a dict of many numbers those with a metric.
+        # In a dict of many numbers, only keys that name a metric are scores.
         (
             [
                 "def cross_validate(m): return {'fit_time': 1 / abs(m), 'score_time': 2 / abs(m), "
@@ -459,7 +460,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
             "results_eval_f1",
             "maximize",
         ),
-        # A word of a metric itself says nothing against it.
+        # `rate` is part of the metric's name here, and no learning rate.
         (["success_rate = abs(5 / 7)"], "success_rate", "maximize"),
         # People name scores in their own language, some of them without spaces.
         (["acurácia = abs(5 / 7)\nerro = abs(2 / 7)"], "acurácia", "maximize"),
@@ -468,7 +469,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
         (["cross_entropy_loss = abs(1 / 3)\nval_acc = abs(1 / 4)"], "val_acc", "maximize"),
     ],
 )
-def test_the_first_score_is_the_one_that_people_mean_in_the_direction_that_is_better(
+def test_the_first_listed_score_is_the_one_that_people_mean_and_has_the_right_direction(
     tmp_path: Path, cells: list[str], name: str, direction: str
 ) -> None:
     first = seen(tmp_path, TRAINED, *cells)[0]
@@ -491,13 +492,13 @@ def test_the_first_score_is_the_one_that_people_mean_in_the_direction_that_is_be
         (["for i in range(4): print(f'misfit {4.5 - i}')"], Doubt.UNPROVEN),
     ],
 )
-def test_a_doubtful_score_is_called_what_it_is(
+def test_a_doubtful_score_states_the_kind_of_its_doubt(
     tmp_path: Path, cells: list[str], doubt: Doubt
 ) -> None:
     assert doubt in seen(tmp_path, TRAINED, *cells)[0].doubts
 
 
-def test_a_variable_is_not_of_the_training_data_because_its_name_begins_with_log(
+def test_a_score_whose_name_begins_with_log_is_not_doubted_as_one_of_the_training_data(
     tmp_path: Path,
 ) -> None:
     found = seen(tmp_path, TRAINED, "logreg_accs = [abs(a) for a in (0.5, 0.75, 0.7)]")
@@ -512,7 +513,7 @@ def test_a_variable_is_not_of_the_training_data_because_its_name_begins_with_log
         ("h = {'val_acc': []}", "fill(h)", "h_val_acc"),
     ],
 )
-def test_what_a_run_puts_into_a_literal_is_a_result(
+def test_values_that_a_run_adds_to_a_list_or_dict_literal_are_scores(
     tmp_path: Path, literal: str, filling: str, name: str
 ) -> None:
     train = "def train(a):\n    Model().fit()\n    return a * 1"
@@ -524,17 +525,21 @@ def test_what_a_run_puts_into_a_literal_is_a_result(
     assert [(score.name, score.value) for score in found] == [(name, 0.75)]
 
 
-def test_a_number_that_is_not_finite_is_no_value_of_a_variable(tmp_path: Path) -> None:
+def test_a_printed_number_that_is_not_finite_is_listed_by_its_label_and_not_as_a_variable(
+    tmp_path: Path,
+) -> None:
     cells = ["ratio = abs(-10 / 3)", "print('val loss:', np.inf * 2, 'test loss:', -np.nan * 2)"]
     assert {score.name for score in seen(tmp_path, TRAINED, *cells)} == {"val_loss", "test_loss"}
 
 
-def test_a_number_behind_words_that_name_only_counts_has_a_name(tmp_path: Path) -> None:
+def test_a_number_printed_after_only_a_counter_such_as_epoch_gets_the_name_printed(
+    tmp_path: Path,
+) -> None:
     cell = "def loss(e): return 3.5 / (e + 1)\nfor e in range(3): print(f'Epoch {e}: {loss(e)}')"
     assert [score.name for score in seen(tmp_path, TRAINED, cell)] == ["printed"]
 
 
-def test_what_is_computed_before_the_training_comes_last(tmp_path: Path) -> None:
+def test_a_score_that_is_computed_before_the_training_is_listed_last(tmp_path: Path) -> None:
     scores = seen(
         tmp_path, "share = abs(2 / 7)\naccuracy = abs(2 / 3)", TRAINED, "mse = abs(0.5 ** 2)"
     )
@@ -548,7 +553,7 @@ def test_what_is_computed_before_the_training_comes_last(tmp_path: Path) -> None
         ("class Callback:\n    name = 'valid_acc'\ncallback = Callback()", "callback.name"),
     ],
 )
-def test_what_a_later_cell_prints_comes_after_the_training_wherever_it_is_named(
+def test_a_score_printed_by_a_training_is_not_doubted_as_early_wherever_its_label_is_defined(
     tmp_path: Path, names: str, called: str
 ) -> None:
     printing = f"class Other:\n    def fit(self): {called}; print('valid_acc', 2 / 3)"
@@ -572,7 +577,7 @@ def test_what_a_later_cell_prints_comes_after_the_training_wherever_it_is_named(
         (["maes = []\nfor a in (0.5, 0.7): maes.append(abs(a))\nmae = np.mean(maes)"], True),
     ],
 )
-def test_a_score_is_clear_where_no_other_would_do_as_well(
+def test_the_first_score_is_clear_only_without_a_serious_doubt_and_an_equally_likely_other_score(
     tmp_path: Path, cells: list[str], clear: bool
 ) -> None:
     assert is_clear(seen(tmp_path, TRAINED, *cells)) is clear
@@ -581,16 +586,16 @@ def test_a_score_is_clear_where_no_other_would_do_as_well(
 @pytest.mark.parametrize(
     "cell",
     [
-        "for _ in range(3):\n  for _ in range(3): reward = abs(-2.5)\n  Model().fit()",  # last step
+        "for _ in range(3):\n  for _ in range(3): reward = abs(-2.5)\n  Model().fit()",
         "share = 0.5\nfor _ in range(3):\n  share = share / 2\n  Model().fit()",
         "grid = [0.25, 1.25]\nfor row in grid:\n  spot = abs(row)",
     ],
 )
-def test_what_a_loop_leaves_behind_is_no_score(tmp_path: Path, cell: str) -> None:
+def test_a_temporary_variable_of_a_loop_is_no_score(tmp_path: Path, cell: str) -> None:
     assert seen(tmp_path, f"{TRAINED};", cell, changes={(1, 1): []}) == []
 
 
-def test_the_last_batch_of_an_evaluation_is_called_one_also_inside_of_a_with(
+def test_a_loss_of_only_the_last_batch_gets_the_doubt_item_also_inside_a_with_block(
     tmp_path: Path,
 ) -> None:
     loop = "for batch in (3, 4): test_loss = abs(batch / 7)"
@@ -607,7 +612,7 @@ def test_counts_times_data_and_params_are_no_scores(tmp_path: Path) -> None:
     assert [score.name for score in seen(tmp_path, TRAINED, *cells)] in ([], ["took"])
 
 
-def test_lines_are_those_of_the_names_as_they_are_where_a_statement_runs() -> None:
+def test_the_lines_that_lead_to_a_score_are_found_although_names_are_assigned_again() -> None:
     code = Code(
         [
             "import torch.optim as optim\nclass Net: pass",
@@ -625,21 +630,21 @@ def test_lines_are_those_of_the_names_as_they_are_where_a_statement_runs() -> No
 @pytest.mark.parametrize(
     "cell",
     [
-        # A call on several lines.
+        # The update is a call on several lines.
         "model = Net(hidden=64)\nmodel = train(\n  model,\n)\nacc = test(model)",
-        # A value that is added to another one.
+        # The update is an augmented assignment.
         "p = 0.5 * lasso.predict(X)\np += 0.5 * ridge.predict(X)\nacc = test(p)",
         "h = Net(hidden=64)\nfor x in X:\n  h += f(\n    x)\nacc = test(h)",
     ],
 )
-def test_a_statement_that_computes_a_variable_from_itself_depends_on_its_value_before(
+def test_a_score_depends_on_the_first_assignment_of_a_variable_that_is_later_updated(
     cell: str,
 ) -> None:
     code = Code([cell])
     assert (1, 1) in code.lines(Score(name="acc", how="", at=2))
 
 
-def test_a_branch_that_the_run_did_not_take_counts_as_not_there() -> None:
+def test_lines_of_a_branch_that_the_run_did_not_take_do_not_lead_to_the_score() -> None:
     branch = "if score < best:\n  model = Big(dropout=0.3)\nelse:\n  other = 1"
     cells = ["model = Small(0.1)", branch, "val_loss = model.loss"]
     score = Score(name="val_loss", how="", at=2)
@@ -650,7 +655,9 @@ def test_a_branch_that_the_run_did_not_take_counts_as_not_there() -> None:
     assert (2, 2) in Code(unnoted, {(2, 1): ["model"]}).lines(score)
 
 
-def test_a_variable_computed_behind_each_training_is_no_training_loss(tmp_path: Path) -> None:
+def test_a_variable_named_error_that_is_computed_after_each_training_is_no_training_loss(
+    tmp_path: Path,
+) -> None:
     fit = "m = Model().fit()\nerror = 0.5\nprint(f'error: {error:.3f}')"
     found = seen(
         tmp_path, TRAINED, fit, "error = 1 - abs(np.sum([0.6]))", "print(f'error: {error:.3f}')"
@@ -658,7 +665,9 @@ def test_a_variable_computed_behind_each_training_is_no_training_loss(tmp_path: 
     assert [score.doubts for score in found if score.name == "error"] == [[]]
 
 
-def test_what_an_own_function_gets_says_nothing_about_its_result(tmp_path: Path) -> None:
+def test_the_arguments_of_a_function_of_the_notebook_do_not_decide_its_results_direction(
+    tmp_path: Path,
+) -> None:
     cells = [
         "def TimeLimit(steps): return steps",
         "def run(env):\n  Model().fit()\n  return [1.25, 2.5, 3.75]",
@@ -670,7 +679,7 @@ def test_what_an_own_function_gets_says_nothing_about_its_result(tmp_path: Path)
 @pytest.mark.parametrize(
     ("values", "direction"), [([1.5, 2.5, 3.5], "maximize"), ([3.5, 2.5, 1.5], "minimize")]
 )
-def test_a_fitness_is_better_in_the_direction_in_which_it_goes(
+def test_the_direction_of_a_fitness_series_is_that_of_its_trend(
     tmp_path: Path, values: list[float], direction: str
 ) -> None:
     found = seen(tmp_path, TRAINED, f"best_fitness = [abs(v) for v in {values}]\nModel().fit()")
@@ -685,7 +694,7 @@ def test_a_fitness_is_better_in_the_direction_in_which_it_goes(
         ("best_fitness = abs(1.5)", None),
     ],
 )
-def test_a_fitness_without_a_trend_is_better_as_the_code_chooses_it(
+def test_the_direction_of_a_fitness_without_a_trend_follows_from_a_min_or_max_in_the_code(
     tmp_path: Path, code: str, direction: str | None
 ) -> None:
     found = seen(tmp_path, TRAINED, f"{code}\nModel().fit()")
@@ -708,7 +717,9 @@ def test_a_fitness_without_a_trend_is_better_as_the_code_chooses_it(
         "x, y, z = M(a), M(b), M(c)\nfor n, m in zip(['a', 'b', 'c'], [M(a), M(b), M(c)]):",
     ],
 )
-def test_only_one_model_of_a_loop_leads_to_its_score(loop: str, name: str, own: str) -> None:
+def test_the_score_of_one_model_in_a_loop_over_models_depends_on_no_other_model(
+    loop: str, name: str, own: str
+) -> None:
     code = Code([f"{loop}\n  acc = results[n] = m.score(X)"])
     score = Score(name=name, how="", at=len(code.statements) - 1)
     others = {
@@ -717,14 +728,14 @@ def test_only_one_model_of_a_loop_leads_to_its_score(loop: str, name: str, own: 
     assert others == {"a", "b", "c"} - {own}
 
 
-def test_a_model_that_a_loop_has_passed_by_does_not_lead_to_its_score() -> None:
+def test_after_a_loop_over_models_a_score_depends_on_the_last_or_the_named_model() -> None:
     code = Code(["lr = M(1)\nsvm = M(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
     assert code.lines(Score(name="acc", how="", at=2)) == {(1, 2), (2, 1), (2, 2)}
     code = Code(["lr = Ridge(1)\nsvm = SVR(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
     assert code.lines(Score(name="ridge_acc", how="", at=2)) == {(1, 1), (2, 1), (2, 2)}
 
 
-def test_arrays_that_are_joined_before_a_loop_all_lead_to_its_score() -> None:
+def test_a_score_of_a_loop_depends_on_all_arrays_that_were_joined_before_the_loop() -> None:
     for join in ("np.hstack([X1, X2])", "concat([X1, X2])"):
         loop = "for tr, te in KFold(5).split(X, y):\n  acc = fit(X[tr]).score(X[te])"
         code = Code(["X1 = Tfidf(500)\nX2 = g(data)", f"X = {join}", loop])
@@ -732,7 +743,7 @@ def test_arrays_that_are_joined_before_a_loop_all_lead_to_its_score() -> None:
         assert {(1, 1), (1, 2), (2, 1)} <= lines
 
 
-def test_what_a_function_reads_is_what_stands_there_when_it_is_called() -> None:
+def test_a_score_depends_on_the_value_that_a_global_variable_has_when_a_function_reads_it() -> None:
     cells = ["size = 4\ndef batch(): return data[:size]", "size = 128\nval_loss = f(batch())"]
     lines = Code(cells).lines(Score(name="val_loss", how="", at=3))
     assert (2, 1) in lines and (1, 1) not in lines
@@ -782,7 +793,7 @@ FOLDS = "f1 = []\nfor k, (tr, te) in enumerate(Folds().split(X)):\n  m = Model()
         (f"sum = 0\n{FOLDS}  f1.append(f1_score(y, k))\nf1", "f1[-1]", 0.5, Doubt.ITEM.value),
     ],
 )
-def test_the_score_of_folds_is_their_mean_or_a_doubt_says_that_it_is_the_last_one(
+def test_a_list_of_fold_scores_is_read_as_its_mean_or_described_as_only_its_last_value(
     tmp_path: Path, code: str, text: str, value: float, about: str
 ) -> None:
     (score,) = seen(tmp_path, TRAINED, FOLDED, code)
@@ -790,7 +801,7 @@ def test_the_score_of_folds_is_their_mean_or_a_doubt_says_that_it_is_the_last_on
     assert about in score.about
 
 
-def test_each_trial_would_have_to_cross_validate_again_for_a_mean_that_a_cell_shows(
+def test_a_displayed_cross_validation_is_called_again_in_each_trial_and_a_list_in_a_variable_is_not(
     tmp_path: Path,
 ) -> None:
     shown, kept = "cross_val_score(1, X)", f"{FOLDS}  f1.append(f1_score(y, k))\nf1"
@@ -810,25 +821,27 @@ def test_each_trial_would_have_to_cross_validate_again_for_a_mean_that_a_cell_sh
         "for e in range(2):\n  for train, test in Folds().split(X): pass\n ",
     ],
 )
-def test_the_score_of_batches_or_epochs_is_no_mean_over_folds(tmp_path: Path, loop: str) -> None:
+def test_scores_of_batches_or_epochs_in_a_list_are_not_averaged_like_those_of_folds(
+    tmp_path: Path, loop: str
+) -> None:
     code = f"X, n, acc = np.arange(4), 2, []\n{loop}\n  m = Model().fit()\n  acc.append(1 / 4)\nacc"
     assert [score.text for score in seen(tmp_path, TRAINED, FOLDED, code)] == ["acc[-1]"]
 
 
-def test_a_mean_comes_before_the_last_item_of_a_list(tmp_path: Path) -> None:
+def test_a_mean_is_listed_before_the_last_item_of_a_list(tmp_path: Path) -> None:
     stats = "stats = {'rewards': [1.5, 9.5, 0.5], 'mean_reward': abs(3.75)}"
     found = seen(tmp_path, TRAINED, f"{stats}\nModel().fit()")
     assert [score.text for score in found] == ["stats['mean_reward']", "stats['rewards'][-1]"]
 
 
-def test_a_spread_of_what_an_evolution_has_is_no_score(tmp_path: Path) -> None:
+def test_the_standard_deviation_of_the_fitness_in_an_evolution_is_no_score(tmp_path: Path) -> None:
     spread = "std = abs(sum(x * x for x in fits) / 3 - mean ** 2) ** 0.5"
     loop = f"for g in range(4):\n  fits = [g + 0.5, 1.5, 2.5]\n  mean = sum(fits) / 3\n  {spread}"
     found = seen(tmp_path, TRAINED, f"{loop}\n  Model().fit()")
     assert "std" not in [score.name for score in found]
 
 
-def test_a_training_does_not_change_the_data_that_its_loop_goes_through() -> None:
+def test_a_training_loop_counts_as_changing_its_model_but_not_its_data_loader() -> None:
     train = "for batch in loader:\n  loss = net(batch)\n  loss.backward()\n  opt.step()"
     cells = [
         "loader = Loader(data)\nnet = Small(0.1)\nopt = Adam(net, 0.2)",
@@ -841,7 +854,9 @@ def test_a_training_does_not_change_the_data_that_its_loop_goes_through() -> Non
     assert {(1, 1), (3, 1), (3, 2)} <= lines and not {(1, 2), (1, 3)} & lines
 
 
-def test_a_result_of_evaluate_without_a_name_of_its_own_needs_a_direction(tmp_path: Path) -> None:
+def test_a_result_of_evaluate_that_is_only_named_score_has_no_direction_and_is_not_clear(
+    tmp_path: Path,
+) -> None:
     found = seen(tmp_path, TRAINED, EVALUATING.format([0.5, 0.75]), "score = m.evaluate(1)")
     assert [(score.name, score.direction) for score in found] == [("score", None)]
     assert not is_clear(found)
@@ -856,7 +871,7 @@ def test_a_result_of_evaluate_without_a_name_of_its_own_needs_a_direction(tmp_pa
         ("eval_set=sets", "validation_1-logloss"),
     ],
 )
-def test_a_logged_series_of_a_numbered_data_set_is_of_the_data_that_the_call_passes(
+def test_the_argument_eval_set_decides_which_logged_series_is_of_the_training_data(
     tmp_path: Path, sets: str, first: str
 ) -> None:
     data = "a = b = c = d = X_train = y_train = X_test = y_test = X_val = y_val = 'data'"
@@ -868,7 +883,9 @@ def test_a_logged_series_of_a_numbered_data_set_is_of_the_data_that_the_call_pas
     assert [score.doubts for score in found if score.name == other] == [[Doubt.TRAINING]]
 
 
-def test_a_number_that_a_library_has_logged_is_not_computed_again(tmp_path: Path) -> None:
+def test_a_metric_that_a_library_has_logged_is_read_from_its_log_and_not_computed_again(
+    tmp_path: Path,
+) -> None:
     results = {"eval_accuracy": 0.875, "eval_loss": 0.375}
     cells = [TRAINED, EVALUATING.format(results), "m.evaluate(data=1)"]
     found = seen(tmp_path, *cells, logged={"eval_accuracy": [0.5, 0.875]})
@@ -879,7 +896,7 @@ def test_a_number_that_a_library_has_logged_is_not_computed_again(tmp_path: Path
     assert found[1].as_score().is_called and not found[0].as_score().is_called
 
 
-def test_a_number_that_a_cell_shows_is_another_score_than_a_logged_one_of_other_data(
+def test_a_displayed_test_accuracy_and_an_equal_logged_accuracy_are_two_scores(
     tmp_path: Path,
 ) -> None:
     made = f"{EVALUATING.format([0.375, 1.0])}\nm.compile(loss='mse', metrics=['accuracy'])"
@@ -888,7 +905,9 @@ def test_a_number_that_a_cell_shows_is_another_score_than_a_logged_one_of_other_
     assert sorted(score.how for score in found) == ["logged by a library", "shown"]
 
 
-def test_a_loss_that_evaluate_gives_is_a_score_whatever_else_is_in_its_name(tmp_path: Path) -> None:
+def test_a_loss_that_evaluate_returns_is_a_score_although_its_name_contains_total(
+    tmp_path: Path,
+) -> None:
     evaluate = "def load(path): return abs(0.375), abs(0.75), abs(2.5)\nevaluate = eval('load')"
     found = seen(tmp_path, TRAINED, evaluate, "total_loss, acc, total = evaluate(1)")
     assert {score.name: score.direction for score in found} == {
@@ -906,7 +925,7 @@ def test_a_loss_that_evaluate_gives_is_a_score_whatever_else_is_in_its_name(tmp_
         ("results['classes'] = np.array(['a', 'b'])", ["results_accuracy", "results_f1"]),
     ],
 )
-def test_only_numbers_that_the_last_cell_leaves_are_scores(
+def test_only_numbers_that_still_exist_after_the_last_cell_are_scores(
     tmp_path: Path, last: str, names: list[str]
 ) -> None:
     results = "results = {'accuracy': 2 / 3, 'f1': 3 / 4}"

@@ -1,4 +1,4 @@
-"""What a watched kernel notes of each statement: the objects that it has changed."""
+"""A watched kernel records which objects each statement has changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ other = torch.nn.Linear(2, 1)
 
 
 def changes(*cells: str) -> tuple[dict[str, list[str]], list[str], list[Any]]:
-    """What cells change, by execution count and line; what they print; and what they return."""
+    """Run watched cells. Return the names that each statement changed, prints, and results."""
     shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
     shell.displayhook.write_format_data = lambda *_: None
     watched = WatchedChanges(shell)
@@ -54,14 +54,14 @@ def changes(*cells: str) -> tuple[dict[str, list[str]], list[str], list[Any]]:
         ("d = {'m': Model()}\nm = d['m']\nm.fit(X)", ["d", "m"]),
     ],
 )
-def test_a_statement_is_noted_with_the_objects_that_it_changes(
+def test_for_each_statement_the_names_of_the_objects_that_it_changes_are_recorded(
     statement: str, changed: list[str]
 ) -> None:
     found, *_ = changes(FITTED, statement)
     assert sorted([*found.values()][-1]) == changed
 
 
-@pytest.mark.slow  # it imports torch
+@pytest.mark.slow  # because torch is imported
 @pytest.mark.parametrize(
     ("code", "changed"),
     [
@@ -71,14 +71,14 @@ def test_a_statement_is_noted_with_the_objects_that_it_changes(
         ("torch.optim.Adam(net.parameters())", []),
     ],
 )
-def test_a_step_changes_the_model_of_its_optimizer_and_no_other(
+def test_a_backward_pass_or_optimizer_step_changes_its_model_and_optimizer_and_no_other_model(
     code: str, changed: list[str]
 ) -> None:
     found, *_ = changes(TRAINED, code)
     assert sorted([*found.values()][-1]) == changed
 
 
-def test_cells_show_print_and_future_imports_work_as_in_a_kernel_that_nobody_watches() -> None:
+def test_outputs_prints_and_future_imports_are_the_same_in_a_watched_kernel() -> None:
     future = "from __future__ import annotations\ndef f(x: Unknown): return x\nf(2)"
     found, printed, results = changes(future, "print(f(3)); f(4)", "%timeit -n 1 -r 1 f(5)")
     assert results == [2, 4, None]
@@ -86,11 +86,11 @@ def test_cells_show_print_and_future_imports_work_as_in_a_kernel_that_nobody_wat
     assert found["1:2"] == ["f"] and found["3:1"] == []
 
 
-def test_a_statement_is_known_by_its_position_whatever_lines_ipython_leaves_out() -> None:
+def test_changes_are_stored_by_the_number_of_the_statement_even_after_shell_commands() -> None:
     found, *_ = changes("\n\na = 1\n!true \\\n  -x\nb = 2")
     assert found == {"1:1": ["a"], "1:2": [], "1:3": ["b"]}
 
 
-def test_what_a_magic_runs_counts_for_its_cell_and_the_next_cell_has_its_own() -> None:
+def test_changes_made_by_a_cell_magic_belong_to_its_cell_and_not_to_the_next_one() -> None:
     found, *_ = changes("%%capture\na = 1\nb = 2", "c = 3")
     assert found == {"1:1": ["a", "b"], "2:1": ["c"]}

@@ -26,7 +26,7 @@ from sweeper.testing import trial_spec, write_notebook
     ],
     ids=["nothing", "nothing fixed", "seed", "left", "fixed", "swept"],
 )
-def test_names_whose_value_a_trial_has_alone_are_those_that_have_changed_since_it_began(
+def test_names_are_listed_whose_value_in_a_begun_trial_differs_from_the_changed_settings(
     tmp_path: Path, now: dict[str, Any], spec: dict[str, Any], changed: list[str]
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = y = 1.0\nseed = 0")
@@ -46,7 +46,7 @@ def test_names_whose_value_a_trial_has_alone_are_those_that_have_changed_since_i
     ],
     ids=["first", "retry", "second", "second after one that was killed before its notebook ran"],
 )
-def test_a_trial_that_has_not_run_does_not_resume_from_checkpoints_that_another_study_has_left(
+def test_a_new_trial_does_not_resume_from_checkpoints_left_by_another_study(
     tmp_path: Path, attempt: int, continues: str | None, has_run: bool
 ) -> None:
     checkpoint = tmp_path / "checkpoints" / "000009.ckpt"

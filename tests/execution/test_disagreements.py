@@ -24,12 +24,18 @@ def given(rank: ScoreRank, value: float, points: Sequence[float] = ()) -> Given:
         (given(NAMED, 0.47), given(LOGGED, 1.0, [0.2, 1.0]), False),
         (given(NAMED, 0.8), given(LOGGED, 0.8004, [0.8004]), True),
         (given(NAMED, 0.8), given(LOGGED, 0.81, [0.81]), False),
-        (given(NAMED, 0.9), given(LOGGED, 0.8, [0.7, 0.9, 0.8]), True),  # the best
-        (given(NAMED, 0.75), given(LOGGED, 0.8, [0.75, 0.9, 0.5, 0.8]), True),  # restored weights
-        (given(NAMED, 0.7), given(LOGGED, 0.9, [0.2, 0.7003, 0.9]), False),  # a value in passing
-        (given(REPORTED, 0.9, [0.9, 0.8]), given(ScoreRank.VARIABLE, 0.8), True),  # the last
-        (given(NAMED, 0.31, [0.31]), given(ScoreRank.VARIABLE, 0.3127), True),  # few digits
-        (given(NAMED, 93.4, [93.4]), given(ScoreRank.VARIABLE, 0.934), True),  # in percent
+        # The source gives the best value of the series.
+        (given(NAMED, 0.9), given(LOGGED, 0.8, [0.7, 0.9, 0.8]), True),
+        # The score of restored weights, as at an earlier step.
+        (given(NAMED, 0.75), given(LOGGED, 0.8, [0.75, 0.9, 0.5, 0.8]), True),
+        # Equal only to a value in the middle of the series.
+        (given(NAMED, 0.7), given(LOGGED, 0.9, [0.2, 0.7003, 0.9]), False),
+        # The variable is the last value of the series.
+        (given(REPORTED, 0.9, [0.9, 0.8]), given(ScoreRank.VARIABLE, 0.8), True),
+        # Equal in the few digits that are given.
+        (given(NAMED, 0.31, [0.31]), given(ScoreRank.VARIABLE, 0.3127), True),
+        # Equal if one is in percent.
+        (given(NAMED, 93.4, [93.4]), given(ScoreRank.VARIABLE, 0.934), True),
         (given(NAMED, 0.47), given(ScoreRank.VARIABLE, 47.0), False),
         (given(NAMED, math.nan), given(ScoreRank.VARIABLE, math.nan), True),
         (given(NAMED, math.nan), given(LOGGED, 0.5, [0.5]), False),

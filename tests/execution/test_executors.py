@@ -57,9 +57,7 @@ class OneTrial:
         """Record nothing."""
 
 
-def test_a_trial_that_ends_where_it_was_frozen_is_forgotten_and_slots_are_served_once_more() -> (
-    None
-):
+def test_after_a_frozen_trial_was_stopped_the_slots_ask_once_more_for_a_trial() -> None:
     one: Any = OneTrial()
     with ThreadPoolExecutor(1) as threads:
         trials = _Trials(one, one, threads)

@@ -40,7 +40,7 @@ def guards(sweep: int | None = None) -> list[psutil.Process]:
     return found
 
 
-def test_the_repetition_for_a_proof_writes_only_into_the_private_folder(
+def test_the_repeated_run_that_checks_forked_kernels_writes_only_into_the_private_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs: list[TrialSpec] = []
@@ -146,7 +146,7 @@ def test_a_killed_guard_is_replaced_and_its_replacement_cleans_up(tmp_path: Path
     assert guards() == []
 
 
-#: A sweep whose kernel is paused, with a process that the kernel has started.
+#: A program: a sweep whose kernel is paused (SIGSTOP), and with it a process that it has started.
 FREEZES = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
@@ -172,7 +172,8 @@ def test_a_frozen_kernel_ends_if_its_sweep_and_its_guard_are_killed_at_once(
         assert sweep.stdout is not None
         assert sweep.stdout.readline() == b"frozen\n"
         mark = mark_of(tmp_path)
-        until(lambda: len(marked_processes(mark)) == 2)  # none while a process calls `exec`
+        # A process that is calling `exec` shows no mark for a moment.
+        until(lambda: len(marked_processes(mark)) == 2)
         guard = guards(sweep.pid)[0]
         subprocess.run(["kill", "-9", str(sweep.pid), str(guard.pid)], check=True)
     until(lambda: not marked_processes(mark) and not folders(tmp_path))

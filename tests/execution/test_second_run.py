@@ -48,7 +48,7 @@ def test_a_trial_that_has_not_failed_is_not_run_again(state: TrialState) -> None
     assert decide_second_run(ORPHAN, outcome, took_s=EARLY_S, is_stopped=False) is None
 
 
-def test_failures_are_of_one_kind_if_the_same_cell_raises_the_same_exception() -> None:
+def test_two_failures_are_of_the_same_kind_if_the_same_cell_raises_the_same_exception() -> None:
     outcome = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR)
     kind = FailureKind.of(FORKED, outcome)
     other_text = CellFailed(Raised(cell=3, exception="ValueError"), "In [3]: ValueError: never")

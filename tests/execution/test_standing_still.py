@@ -20,8 +20,8 @@ from sweeper.trials import RunningTrial, TrialSpec, TrialState
 
 pytestmark = pytest.mark.kernel
 
-#: A notebook that a pause could disturb: workers of a DataLoader, a thread, a connection that is
-#: open on both ends, a progress bar, a random generator.
+#: A notebook with everything that a pause of the process could disturb: workers of a DataLoader, a
+#: thread, an open connection to a child process, a progress bar, a random generator.
 TRAIN = """
 import queue, socket, subprocess, sys, threading
 import numpy as np, sweeper, torch

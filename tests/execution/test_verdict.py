@@ -58,7 +58,7 @@ def test_the_message_of_a_score_that_cannot_be_read_has_the_error_of_its_express
 
 
 @pytest.mark.parametrize(("ending", "n_found"), [(Finished(), 1), (Stopped(), 0)])
-def test_two_values_of_a_score_disagree_only_if_the_notebook_has_completed(
+def test_two_sources_of_a_score_are_compared_only_after_the_notebook_has_completed(
     ending: Finished | Stopped, n_found: int
 ) -> None:
     """A trial that is pruned may have a value that it has not yet printed."""
@@ -72,7 +72,7 @@ def test_two_values_of_a_score_disagree_only_if_the_notebook_has_completed(
 
 
 @pytest.mark.parametrize(("printed", "is_before"), [("r=-0.5", False), ("n=3", True)])
-def test_only_a_score_from_before_the_failing_cell_lets_a_trial_skip_the_cell(
+def test_the_tag_skip_is_advised_only_if_the_score_had_a_value_before_the_failing_cell(
     printed: str, is_before: bool
 ) -> None:
     (name,) = SETTINGS.objective
@@ -119,7 +119,7 @@ def test_lack_of_memory_is_reported_as_such_and_not_as_a_cell_error(
     assert outcome.message == f"In [4]: {error}"
 
 
-def test_a_trial_that_finds_a_full_disk_fails_only_if_its_earlier_attempt_did_so_too(
+def test_a_trial_fails_for_a_full_disk_only_if_its_earlier_attempt_was_stopped_for_that_too(
     tmp_path: Path,
 ) -> None:
     found = judged(failed_with("In [4]: OSError: [Errno 28] No space left on device: '/scratch/x'"))

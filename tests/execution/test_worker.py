@@ -132,7 +132,7 @@ def one_gpu(folder: Path) -> Places:
 
 
 def share(places: Places) -> AbstractContextManager[Place]:
-    """Lease the place of another trial."""
+    """Return a lease of memory and the GPU for another trial, as a context manager."""
     return places.lease(trial_spec(), RunningTrial())
 
 
@@ -232,7 +232,7 @@ def test_artifacts_are_listed_and_removed_before_an_attempt_that_starts_from_scr
     assert (list(saved), saved["1.0.pt"].size_bytes) == (["1.0.pt"], 7)
     (bench.folder / "checkpoints").mkdir()
     (bench.folder / "checkpoints" / name).write_text("state")
-    _, node = bench.run(*cells, attempt=2)  # it resumes from a checkpoint
+    _, node = bench.run(*cells, attempt=2)  # this attempt resumes from a checkpoint
     assert "['1.0.pt']" in printed(node)
     assert list(node.metadata.sweeper.artifacts) == ["1.0.pt", "2.0.pt"]
     (bench.folder / "checkpoints" / name).unlink()
@@ -268,7 +268,7 @@ def test_a_killed_kernel_fails_the_trial_and_its_outputs_are_kept(bench: Bench) 
     assert node.metadata["sweeper"]["exit_code"] == -9
 
 
-def test_a_kernel_that_is_killed_shortly_before_its_sweep_stops_has_not_failed(
+def test_a_trial_whose_kernel_is_killed_shortly_before_its_sweep_stops_counts_as_stopped(
     bench: Bench,
 ) -> None:
     def stop_soon(running: RunningTrial, _: Point) -> None:
@@ -349,7 +349,7 @@ def test_a_notebook_that_catches_the_stop_and_continues_is_interrupted(bench: Be
     assert time.monotonic() - started < 10
 
 
-#: Limits the kernel's memory to 512 MB more than it has. The cell after it uses 2 GB.
+#: A cell that limits the kernel's memory to 512 MB more than it uses. The next cell needs 2 GB.
 TAKE_TOO_MUCH = """
 import resource
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -387,7 +387,8 @@ while True:
     except KeyboardInterrupt:
         print("no")
 """
-#: Locks a lock twice in C code without releasing the GIL: it waits forever, even for signals.
+#: A cell that acquires a lock twice in C code while it holds the GIL. It waits forever, and Python
+#: cannot handle a signal.
 HOLDS_IN_C = """
 import ctypes, sweeper
 lock, name = ctypes.create_string_buffer(256), "pthread_mutex_lock"
@@ -427,17 +428,18 @@ def test_files_next_to_the_notebook_that_a_trial_overwrites_are_named_in_its_out
     bench: Bench,
 ) -> None:
     cells = "import torch\ntorch.save(x, 'best.pt')\nopen(f'{x}.txt', 'w').close()\nval = x"
-    assert bench.run(cells)[0].notices == {}  # It was the first to write it.
+    # The first trial that wrote the file overwrote nothing.
+    assert bench.run(cells)[0].notices == {}
     outcome, _ = bench.run(cells, number=1)
     assert outcome.notices == {Notice.OVERWRITTEN_FILES: ("best.pt",)}
 
 
-def test_a_kernel_that_sigkill_does_not_end_is_given_up_together_with_its_gpu(
+def test_a_kernel_that_survives_sigkill_is_abandoned_and_its_gpu_is_no_longer_used(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hasten_ends(monkeypatch)
     bench.places = one_gpu(bench.folder)
-    limits = {"trial": "4s", "grace": "2s"}  # after the kernel has begun to read the disk
+    limits = {"trial": "4s", "grace": "2s"}  # long enough for the kernel to begin reading the disk
     with hanging_disk(bench.folder / "disk") as disk:
         outcome, _ = bench.run(f"open('{disk}/data')", limits=limits)
         assert outcome.reason is Reason.TIME_LIMIT
@@ -448,7 +450,7 @@ def test_a_kernel_that_sigkill_does_not_end_is_given_up_together_with_its_gpu(
         assert outcome.reason is Reason.NO_GPU
 
 
-def test_a_kernel_runs_its_exit_handlers_and_soon_ends_with_all_that_it_has_started(
+def test_a_kernel_runs_its_exit_handlers_and_ends_within_seconds_with_all_its_child_processes(
     bench: Bench,
 ) -> None:
     started = time.monotonic()
@@ -465,7 +467,7 @@ def test_a_kernel_runs_its_exit_handlers_and_soon_ends_with_all_that_it_has_star
     assert waited_s < 12, "the kernel waited for children that had ended"
     assert (bench.folder / "ended").read_text() == "yes"
     pid = int(printed(node).strip())
-    # Dead, but perhaps still in the process table as a zombie, if nobody collects orphans.
+    # The process is dead. In a container without an init process it may remain as a zombie.
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -668,7 +670,7 @@ def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
     assert node.metadata["sweeper"]["state"] == "stopped"
 
 
-#: Messages of `ipywidgets.Output`: a model, and the request whose output it captures.
+#: Messages of `ipywidgets.Output`: its model, and the id of the request whose output it captures.
 CATCHING = """
 from comm import create_comm
 def catch(text):

@@ -148,7 +148,7 @@ def hasten_sqlite() -> None:
     @event.listens_for(Engine, "connect")
     def _(connection: Any, _record: Any) -> None:
         if isinstance(connection, sqlite3.Connection):
-            with suppress(sqlite3.Error):  # problems of the file are found later
+            with suppress(sqlite3.Error):  # a damaged file is reported by later statements
                 connection.execute("PRAGMA synchronous=OFF")
 
 
@@ -184,7 +184,7 @@ _PRELOADED = (
     *("sweeper.sweep", "sweeper.sync", "sweeper.control.lookup", "sweeper.control.status"),
     *("mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna.storages", "rich.console"),
     *("ipykernel.kernelspec", "s3fs", "optuna.importance"),
-    "scipy.stats",  # of the first trials of `sampler: auto`, which is the default
+    "scipy.stats",  # used by `sampler: auto`, the default, for the first trials
 )
 
 
@@ -248,9 +248,10 @@ def _write_once() -> None:
 
 
 if __name__ == "__main__":
-    gc.disable()  # it would look at all that is imported, again and again
+    gc.disable()  # collections would scan all imported modules again and again
     sys.path[0] = str(ROOT)
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # its thread would not be in the forks
+    # A telemetry thread would not exist in the forks.
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     for module in _PRELOADED:
         importlib.import_module(module)
     hasten_sqlite()

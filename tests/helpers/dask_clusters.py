@@ -21,7 +21,8 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
     import dask
 
     dask.config.set({"logging": {"distributed": "critical"}})
-    # Else a worker that is down when this time has passed since an earlier death is given up.
+    # A long time: a worker that is not running when it has passed since an earlier death is given
+    # up.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
     from distributed import LocalCluster
 
@@ -119,7 +120,7 @@ def certificates(folder: Path) -> dict[str, str]:
 
 
 def left_there(address: str) -> list[str]:
-    """Return the folders of sweeps on the workers."""
+    """Return the folders that sweeps have left on the workers."""
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:  # type: ignore[no-untyped-call]

@@ -102,7 +102,7 @@ def start_server(
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         try:
             listening.bind(address)
-        except OSError:  # another process has been the first
+        except OSError:  # another test process already listens there
             return _connected(address)
         listening.listen()
         numbers = [it.fileno() for it in (listening, *passed)]
@@ -112,7 +112,7 @@ def start_server(
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
             env=env,
-            start_new_session=True,  # Ctrl-C in the tests' terminal is none for the sweeps
+            start_new_session=True,  # Ctrl-C in the terminal of the tests must not reach the sweeps
         )
         return _connected(address)
 
@@ -121,7 +121,7 @@ def _connected(address: str) -> socket.socket:
     ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
     while ours.connect_ex(address) != 0:
-        time.sleep(0.01)  # it does not listen yet
+        time.sleep(0.01)  # the server does not listen yet
     return ours
 
 
@@ -224,5 +224,5 @@ def _read_number(descriptor: int) -> int:
 
 
 def _write_number(status: int, number: int) -> None:
-    with suppress(BrokenPipeError):  # a test has ended without the process
+    with suppress(BrokenPipeError):  # the test ended before this process
         os.write(status, array.array("i", [number]).tobytes())

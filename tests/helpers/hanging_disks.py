@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-#: Of one message from the system.
+#: Maximum size of one message from the kernel's FUSE driver, in bytes.
 _MOST_BYTES = 200_000
-#: The answer to its first one (INIT of FUSE 7.31): sizes, and a version that it has to speak.
+#: The answer to the driver's first message (INIT of FUSE 7.31): the protocol's version and sizes.
 _WELCOME = struct.pack("IIIIHHI", 7, 31, 0, 0, 12, 10, 4096).ljust(64, b"\0")
 
 
@@ -37,10 +37,11 @@ def hanging_disk(folder: Path) -> Iterator[Path]:
         threading.Thread(target=_take_one, args=[served], daemon=True).start()
         yield folder
     finally:
-        subprocess.run(["umount", "-f", "-l", str(folder)], check=True)  # fails what waits
+        # This makes waiting calls fail.
+        subprocess.run(["umount", "-f", "-l", str(folder)], check=True)
         os.close(served)
 
 
 def _take_one(served: int) -> None:
-    with suppress(OSError):  # the disk is gone
+    with suppress(OSError):  # the disk was unmounted
         os.read(served, _MOST_BYTES)

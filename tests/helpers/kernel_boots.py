@@ -25,23 +25,24 @@ from typing import Any
 
 from forked import Forked, Server, end, start_server
 
-#: Set in the environment of tests whose kernels are started.
+#: Environment variable of tests whose kernels are started in the usual way and not forked.
 STARTS = "TESTS_START_KERNELS"
-#: What an interpreter and its C library read when they begin; those of the tests and of a kernel.
+#: Environment variables that an interpreter and its C library read only when they start. A kernel
+#: with other values of these cannot be forked.
 _READ_FIRST = re.compile(r"PYTHON|LD_|MALLOC_|GLIBC_|LANG|LC_")
 _HASH_SEED = "PYTHONHASHSEED"
-#: A variable that makes room for the environments of kernels.
+#: A long environment variable. A fork overwrites its place in memory with the kernel's environment.
 _ROOM, _ROOM_BYTES = "TESTS_ROOM", 1 << 16
 
 
-#: The first two kernels may be booted at once.
+#: Held while the process that forks is started: two threads may boot the first kernels at once.
 _one_server = threading.Lock()
 
 
 @cache
 def server() -> socket.socket:
     """Return a socket to the process that forks kernels."""
-    # All kernels of a sweep hash alike, which an interpreter begins with.
+    # All kernels of a sweep have this hash seed. An interpreter reads it only when it starts.
     return start_server(__file__, env={**os.environ, _HASH_SEED: "0", _ROOM: "-" * _ROOM_BYTES})
 
 
@@ -94,7 +95,7 @@ def _become_kernel(request: dict[str, Any], outputs: list[int]) -> None:
     for descriptor, number in zip((null, *outputs), (0, 1, 2), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    # ipykernel ends with its parent, whose number it has from here.
+    # ipykernel ends when the process with this id, its parent, has ended.
     os.environ["JPY_PARENT_PID"] = str(os.getppid())
     _show_environment()
     time.tzset()
@@ -103,13 +104,14 @@ def _become_kernel(request: dict[str, Any], outputs: list[int]) -> None:
     sys.path.insert(0, request["cwd"])
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None:
-        process.ORIGINAL_DIR = request["cwd"]  # where the workers that it spawns find modules
+        process.ORIGINAL_DIR = request["cwd"]  # spawned workers look for modules here
 
 
 def _show_environment() -> None:
-    """Write the environment to the place from which the system reads it, with the sweep's mark."""
+    """Write the environment, with the sweep's mark, to the memory that /proc/PID/environ shows."""
     stat = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    start, end = (int(it) for it in stat[47:49])  # after the name, the first is the third field
+    # Numbered after the process name, so index 47 is field 50.
+    start, end = (int(it) for it in stat[47:49])
     entries = b"".join(os.fsencode(f"{k}={v}") + b"\0" for k, v in os.environ.items())
     assert len(entries) <= end - start, "the environment of a kernel takes more than _ROOM_BYTES"
     ctypes.memset(start, 0, end - start)

@@ -138,14 +138,14 @@ def run_alone(
     """Run a notebook in a kernel of the pool.
 
     Args:
-        own: Parameters of this execution.
-        fixed: Parameters of all executions.
+        own: Parameters of this execution alone, like the params of a trial.
+        fixed: Parameters of all executions, like `fixed` in a parameters file.
         env: Environment variables of this execution.
         variables: Top-level variables to read at the end.
-        prepares_next: Whether this thread runs another notebook, whose kernel boots meanwhile. If
-            not, wait until the kernel has ended.
-        gpu_fraction: Share of a GPU's memory that it may use at most.
-        running: Trial with which it can be stopped, within `grace_s`.
+        prepares_next: Whether to prepare the kernel of this thread's next notebook meanwhile. If
+            not, wait until this kernel has ended.
+        gpu_fraction: Share of a GPU's memory that the kernel may use at most.
+        running: Trial by whose `control` the execution can be stopped.
 
     Returns:
         The executed notebook, and the result.

@@ -40,7 +40,8 @@ class MlflowServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            # Without jobs, which nobody asks for here, it has five processes less.
+            # Background jobs are turned off. The tests need none, and the server has five processes
+            # less.
             env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
         )
         until(self._answers, "the MLflow server has not started")

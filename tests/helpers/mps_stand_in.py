@@ -22,8 +22,9 @@ from pathlib import Path
 def installed(folder: Path) -> Path:
     """Put the program into a folder under the name of NVIDIA's program."""
     program = folder / "nvidia-cuda-mps-control"
-    # For a shell these are a command that does nothing and one that runs Python, whose path may
-    # have a space; for Python they are a text in the place of the one above.
+    # A file that is both a shell script and a Python program, because a `#!` line cannot name an
+    # interpreter whose path has a space. The shell runs Python with this file. For Python, these
+    # lines are a docstring.
     lines = ["#!/bin/sh", "''':'", f'exec \'{sys.executable}\' "$0" "$@"', "'''"]
     rest = Path(__file__).read_text(encoding="utf-8").split('"""', 2)[2]
     program.write_text("\n".join(lines) + rest, encoding="utf-8")

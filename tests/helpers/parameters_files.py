@@ -18,7 +18,7 @@ space:
   batch_size: [32, 64, 128]
 """
 
-#: Every key with a value.
+#: A valid parameters file that states every key.
 EVERYTHING = (Path(__file__).parents[2] / "docs" / "every-key.yml").read_text("utf-8")
 
 OBJECTIVE = "objective: {val_acc: maximize}\n"
@@ -27,7 +27,7 @@ BOTH = OBJECTIVE + SPACE
 INPUT = "inputs: {e: {study: p, artifact: m, take: "
 
 
-#: Files that are not YAML, with fragments of their messages.
+#: Files that are not valid YAML, with fragments of the error messages.
 NOT_YAML: list[tuple[str, list[str]]] = [
     # the file as a whole
     ("objective: {a: maximize", ["line 1", "not valid YAML"]),

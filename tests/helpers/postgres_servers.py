@@ -26,7 +26,7 @@ class PostgresServer:
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
         self._folder, self._port = folder, port
         self._process: subprocess.Popen[bytes] | None = None
-        # It refuses to run as root.
+        # PostgreSQL refuses to run as root.
         self._user = "postgres" if os.geteuid() == 0 else None
         folder.mkdir(parents=True)
         if self._user is not None:
@@ -94,7 +94,7 @@ def started_postgres(*, port: int | None = None) -> Iterator[PostgresServer]:
     if not PostgresServer.is_installed():
         pytest.skip("PostgreSQL is not installed")
     pytest.importorskip("psycopg")
-    # Not below pytest's own folder, which another user may not enter.
+    # The server runs as another user, who may not enter pytest's folder, so its data is elsewhere.
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         Path(folder).chmod(0o755)
         server = PostgresServer(Path(folder) / "server", port=port)

@@ -33,7 +33,7 @@ def started_s3() -> Iterator[S3Server]:
     """Start a server. It is killed at the end."""
     import s3fs
 
-    port = free_port(0)  # any
+    port = free_port(0)  # any value
     program = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ _CROWDED = 0.65
 #: Seconds to switch from the work of one process to that of another.
 _SWITCH_S = 0.00005
 _NAME = "GPU-0"
-#: Work that is nearly done is done: clocks are not finer.
+#: Work with less than this many seconds left counts as done, because clocks are not finer.
 _DONE_S = 1e-5
 
 #: Source of a cell that defines `Device`, with which a notebook uses the GPU that it was given.
@@ -108,7 +108,7 @@ class SimulatedGpus(Nvml):
     def __init__(self, folder: Path, *, memory_bytes: int, mode: str = "slice") -> None:
         self.folder, self._memory_bytes, self._mode = folder, memory_bytes, mode
         self._socket = folder / f"{_NAME}.sock"
-        #: What the GPU had counted when `busy_share` was last called.
+        #: The counts of the GPU when `busy_share` was last called. None before the first call.
         self._before: dict[str, Any] | None = None
 
     def __enter__(self) -> SimulatedGpus:
@@ -134,7 +134,7 @@ class SimulatedGpus(Nvml):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._process.communicate()  # the end of its input ends it
+        self._process.communicate()  # the process ends when its stdin is closed
 
     def installed(self) -> Sequence[Gpu]:
         """Return the GPU."""
@@ -258,7 +258,7 @@ class _Device:
     working: Counter[int] = field(default_factory=Counter)
 
     async def lock(self, pid: int) -> bool:
-        """Block further requests of a process, once its work is done."""
+        """Wait for the work of a process, then block its further requests."""
         if pid in self.locked:
             return False
         self.locked.add(pid)
@@ -336,7 +336,7 @@ class _Device:
 
     @property
     def _pace(self) -> float:
-        """Speed of each work, where 1 is the speed alone on the GPU."""
+        """Return the speed of each work, where 1 is its speed alone on the GPU."""
         crowd = max(0, len(self.running) - 2) if self.is_crowded else 0
         return min(1.0, 1.0 / self._asked_share) * _CROWDED**crowd
 
@@ -421,7 +421,8 @@ async def _serve(path: str, memory_bytes: int, mode: str) -> None:
 
     server = await asyncio.start_unix_server(answer, path)
     loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, sys.stdin.read)  # until whoever has started it ends
+    # Until the parent process closes stdin or ends.
+    await loop.run_in_executor(None, sys.stdin.read)
     server.close()
 
 

@@ -191,7 +191,7 @@ def trial_record(number: int = 0, **stated: Any) -> TrialRecord:
     return TrialRecord(number=number, **{**usual, **stated})
 
 
-#: Seconds that tests wait for something that should happen at once. A busy machine may be slow.
+#: Time limit in seconds for events that should happen at once. It is long for busy machines.
 PATIENCE_S = 120.0
 
 

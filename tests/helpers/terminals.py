@@ -28,7 +28,7 @@ _READ_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """The screen at one time, as lines without trailing spaces."""
+    """A copy of the screen at one moment, as lines without trailing spaces."""
 
     at_s: float
     lines: tuple[str, ...]

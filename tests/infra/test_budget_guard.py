@@ -12,9 +12,9 @@ import pytest
 from budget_guard import DamagedLedger, Ledger
 from studies import until
 
-pytestmark = pytest.mark.slow  # they start processes
+pytestmark = pytest.mark.slow  # because processes are started
 
-#: Ends on SIGTERM as a sweep does, after it has saved.
+#: A program in place of a sweep: it saves a file on SIGTERM and then ends.
 SWEEP = """
 import signal, sys, time
 from pathlib import Path
@@ -41,7 +41,9 @@ def guarded(folder: Path, *options: str, hours: float, sweep: str = SWEEP) -> su
     )
 
 
-def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path: Path) -> None:
+def test_a_sweep_is_stopped_when_its_budget_of_hours_is_spent_and_not_started_again(
+    tmp_path: Path,
+) -> None:
     limit = 1.5 / 3600
     guard = guarded(tmp_path, hours=limit)
     lines = guard.communicate(timeout=60)[1]
@@ -53,7 +55,7 @@ def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path
     assert again.returncode == 0
 
 
-def test_the_hours_before_the_guard_count_only_if_the_machine_was_rented_for_the_sweep(
+def test_the_hours_since_boot_before_the_guard_began_count_only_with_since_boot(
     tmp_path: Path,
 ) -> None:
     limit = budget_guard.uptime_hours() / 2
@@ -101,9 +103,9 @@ def test_a_damaged_ledger_is_refused_and_not_replaced(tmp_path: Path) -> None:
     assert place.read_text() == '{"hours": 3}'
 
 
-def test_the_hours_of_this_machine_are_known_although_the_ledger_is_unavailable(
+def test_the_guard_counts_the_hours_of_its_machine_while_the_ledger_in_the_store_is_unavailable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ledger = Ledger(str(tmp_path), "this")  # a folder cannot be read as a file
+    ledger = Ledger(str(tmp_path), "this")  # a folder in place of the ledger's file cannot be read
     assert ledger.spent_hours(2.0) == 2.0
     assert "cannot be read or written" in capsys.readouterr().err

@@ -17,7 +17,7 @@ FILES = sorted(
     path for path in INFRA.rglob("*") if path.is_file() and "__pycache__" not in path.parts
 )
 SCRIPTS = [path for path in FILES if path.suffix in (".sh", ".sbatch")]
-#: Keys of AWS and Google, private keys, passwords and tokens that are no names of variables.
+#: Patterns of secrets: keys of AWS and Google, private keys, and passwords or tokens as values.
 SECRET = re.compile(
     r"AKIA[0-9A-Z]{16}|AIza[\w-]{35}|-----BEGIN [A-Z ]*PRIVATE KEY|"
     r"""(?i:password|secret|token|api_?key)\s*[=:]\s*['"]?[\w/+-]{8,}"""
@@ -37,7 +37,8 @@ def test_the_tracker_is_permanent_the_worker_is_preemptible_and_no_credentials_a
     assert tracker["use_spot"] is False
     assert tracker["autostop"]["down"] is True
     assert worker["use_spot"] is True
-    # The sweep's exit code after SIGTERM.
+    # A sweep exits with 143 after SIGTERM, which a preempted machine sends. The job then starts
+    # again.
     assert worker["job_recovery"]["recover_on_exit_codes"] == [143]
     config = loaded("sky.config.yaml")
     assert {config[cloud]["remote_identity"] for cloud in ("gcp", "aws")} == {"SERVICE_ACCOUNT"}

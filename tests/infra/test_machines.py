@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # they start processes
+pytestmark = pytest.mark.slow  # because processes are started
 
 INFRA = Path(__file__).parents[2] / "infra"
-#: Writes down how it was called; `sky status` answers from a file.
+#: A stand-in for `sky`. It logs its arguments, and `sky status` prints a file.
 SKY = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$CALLS/log"
 case "$*" in

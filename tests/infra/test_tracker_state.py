@@ -17,7 +17,7 @@ import tracker_state
 import tunnel_keys
 from tracker_state import Copy, StateError, restore, save
 
-pytestmark = pytest.mark.slow  # they start processes
+pytestmark = pytest.mark.slow  # because processes are started
 
 
 @pytest.fixture
@@ -66,7 +66,9 @@ def test_a_new_machine_continues_with_the_state_that_the_last_machine_saved(
     assert values(third) == [1, 2, 3, 4]
 
 
-def test_a_machine_that_was_restarted_keeps_its_own_newer_file(db: Path, bucket: str) -> None:
+def test_a_restarted_machine_keeps_its_file_that_is_newer_than_the_saved_copy(
+    db: Path, bucket: str
+) -> None:
     copy = begin(db, bucket, 1)
     write(db, 2)
     assert "goes on" in restore(db, copy)
@@ -127,7 +129,7 @@ def test_a_killed_restoration_starts_again(
         patch.setattr(Copy, step, die)
         killed_while(lambda: restore(second, copy))
     write(db, 3)
-    save(db, copy)  # the first machine is not replaced yet
+    save(db, copy)  # the killed restoration has not made the second machine the owner
     assert restore(second, copy).startswith("brought back")
     assert values(second) == [1, 2, 3]
 
@@ -223,7 +225,7 @@ def test_a_new_tracker_removes_the_keys_of_an_earlier_one(url: str, tmp_path: Pa
     assert list((tmp_path / "tracker" / "keys").iterdir()) == []
 
 
-def test_a_worker_without_a_tracker_is_told_so(tmp_path: Path) -> None:
+def test_offering_a_workers_key_fails_if_no_tracker_has_announced_itself(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no tracker has announced itself in file://"):
         tunnel_keys.offer(f"file://{tmp_path}", "worker-1", "key", "known")
 

@@ -16,7 +16,7 @@ from studies import mlflow_runs
 
 pytestmark = pytest.mark.kernel
 
-#: Of each kind of character that was once taken for something else, some.
+#: A folder name with characters that are special in URLs, templates or shells.
 NASTY = "a?b {run_id} #1 %41 100% (2) it's & josé@corp.com 2026-11-26T13:10 日本 [x]"
 CELL = """
 import sweeper

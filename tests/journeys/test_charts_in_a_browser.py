@@ -129,7 +129,8 @@ def test_the_tooltip_of_a_line_describes_a_selected_trial_completely(
     tmp_path: Path, page: Any
 ) -> None:
     trials = [trial(tmp_path, n) for n in range(60)]
-    brush = "#brush=" + json.dumps({"x": [[0.49, 0.51]]})  # one trial has x = 0.5
+    # Only one trial is in this range: x = 0.5.
+    brush = "#brush=" + json.dumps({"x": [[0.49, 0.51]]})
     open_page(page, write_page(tmp_path, trials), brush)
     page.get_by_text("1 of 60 trials", exact=True).wait_for()
     place = page.evaluate(
@@ -148,7 +149,9 @@ def test_the_tooltip_of_a_line_describes_a_selected_trial_completely(
     assert {"val", "x", "lr", "kind", "duration"} <= set(text.split())
 
 
-def test_curves_show_the_values_at_the_step_under_the_pointer(tmp_path: Path, page: Any) -> None:
+def test_the_tooltip_of_curves_lists_all_trials_values_at_the_step_under_the_pointer(
+    tmp_path: Path, page: Any
+) -> None:
     trials = [trial(tmp_path, n) for n in range(3)]
     for number, one in enumerate(trials):
         steps = list(range(11))
@@ -166,7 +169,7 @@ def test_curves_show_the_values_at_the_step_under_the_pointer(tmp_path: Path, pa
     assert page.locator(".guide").is_visible()
 
 
-def test_the_predicted_surface_is_drawn_and_fades_where_it_is_unsure(
+def test_the_predicted_surface_of_two_params_is_drawn_with_its_uncertainty_and_the_trials(
     tmp_path: Path, page: Any
 ) -> None:
     trials = [trial(tmp_path, n) for n in range(60)]
@@ -189,7 +192,7 @@ def test_the_history_is_drawn_over_time_if_the_reader_chooses_it(tmp_path: Path,
     until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) == last_min)
     assert "over=time" in page.url
     page.get_by_label("what the history is drawn over").select_option("cost")
-    all_min = pytest.approx(60 * 1.5)  # of 60 trials that took 90 s each
+    all_min = pytest.approx(60 * 1.5)  # 60 trials took 90 s each
     until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) == all_min)
 
 
@@ -249,7 +252,7 @@ def test_the_url_of_the_page_remembers_which_sections_are_folded(tmp_path: Path,
     page.locator("#history canvas").first.wait_for()
 
 
-def test_the_table_is_within_two_screens_of_the_top_and_below_the_charts_that_decide(
+def test_the_table_is_within_two_screens_of_the_top_and_below_importances_slices_and_surface(
     tmp_path: Path, page: Any
 ) -> None:
     importances = {"val": {"x": Importance(0.9, 0.8, 1.0), "kind": Importance(0.1, 0.0, 0.2)}}
@@ -278,7 +281,9 @@ def test_on_a_phone_the_large_charts_above_the_table_are_folded_until_they_are_o
     assert [page.locator(chart).is_hidden() for chart in large] == [True, True, False]
 
 
-def test_triangles_are_explained_in_the_sections_that_have_one(tmp_path: Path, page: Any) -> None:
+def test_triangles_for_values_outside_of_the_axis_are_explained_only_in_charts_that_have_one(
+    tmp_path: Path, page: Any
+) -> None:
     far_off = trial(tmp_path, 60, scores={"val": 1e6})
     open_page(page, write_page(tmp_path, [*(trial(tmp_path, n) for n in range(60)), far_off]))
     series_of(page, "history")
@@ -293,7 +298,7 @@ def test_the_timeline_shows_gpu_memory_where_it_is_recorded(tmp_path: Path, page
     open_page(page, write_page(tmp_path, trials))
     bars, memory = series_of(page, "timeline")
     assert len(bars["data"]) == 5
-    assert max(gb for _, gb in memory["data"]) == 4  # two trials at a time
+    assert max(gb for _, gb in memory["data"]) == 4  # two trials of 2 GB each ran at a time
     text = hover(page, "timeline", 0.6, 0.12)
     assert "GPU memory [GB]" in text
     assert "GPU busy" in text

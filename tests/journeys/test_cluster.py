@@ -40,7 +40,7 @@ for step in range(3):
     sweeper.report(step, val=beside.score(x, step))
     time.sleep(0.05)
 """
-#: Of the sweeps that lose a worker.
+#: Number of trials in the sweeps that lose a worker.
 TRIALS = 6
 
 
@@ -110,7 +110,8 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cl
         sweep.communicate()
     killed_s = time.monotonic()
     until_nothing_is_left(cluster)
-    assert time.monotonic() - killed_s < 40  # Dask tells the workers, which need not wait for 60 s
+    # Less than the 60 s after which workers give up: Dask tells them of the lost client.
+    assert time.monotonic() - killed_s < 40
 
 
 HELD = """\
@@ -166,7 +167,7 @@ def test_trials_without_a_shared_disk_survive_their_worker_and_return_all_files(
         checkpoints = home / "out" / "far" / "checkpoints"
         until(lambda: len([*checkpoints.glob("*/*.ckpt")]) == 2, "no checkpoints came home")
         first.kill()
-        # By then no kernel of the dead worker runs any more.
+        # Wait until the loss is noticed. Then no kernel of the dead worker runs any more.
         until(lambda: "worker_lost" in log.read_text(), "no trial is lost")
         (there / "slow").unlink()
         assert sweep.wait(timeout=300) == 0, log.read_text()

@@ -13,7 +13,7 @@ from studies import until
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
 CONFIRM = ["--confirm", "2", "--seeds", "2"]
-#: The runs on the second seed wait as long as the file `hold` is there.
+#: Confirming runs from 0002 on, those with the second seed, wait while the file `hold` exists.
 CELL = """
 import random, time, sweeper
 from pathlib import Path
@@ -74,7 +74,7 @@ val = x + luck
 """
 
 
-def test_a_notebook_without_a_seed_draws_other_numbers_only_in_runs_on_other_seeds() -> None:
+def test_an_unseeded_notebook_draws_other_numbers_in_confirming_runs_than_in_the_search() -> None:
     study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
     cell = "import random, numpy as np\nval = x + random.random() + np.random.rand()"
     words = [*project(cell, settings=study, parameters="x = 0.5"), "-o", "free/{run_id}.ipynb"]
@@ -90,7 +90,7 @@ def test_a_notebook_without_a_seed_draws_other_numbers_only_in_runs_on_other_see
         assert (replayed.returncode, "equal, bit for bit" in replayed.stdout) == (0, True)
 
 
-def test_runs_on_other_seeds_replace_the_notebooks_seeds_except_for_data_splits() -> None:
+def test_confirming_runs_replace_the_notebooks_seeds_except_for_data_splits() -> None:
     study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
     words = project(SEEDED, settings=study, parameters="x = 0.5")
     words += ["-o", "seeded/{run_id}.ipynb"]

@@ -72,7 +72,7 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "a subprocess": [
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(7)'], "
         "capture_output=True, text=True).stdout",
-        # ipykernel reads the descriptor on a thread, which may come after what the cell displays.
+        # The pause is for ipykernel: it reads the descriptor on a thread, which may be late.
         "import os, time\ncode = os.system('echo to the descriptor')\ntime.sleep(0.3)",
     ],
     "bytes on the descriptor": ["import os, time\nos.write(1, b'\\xff\\xfeok\\n')\ntime.sleep(0.3)"],
@@ -119,8 +119,8 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "help": ["def f(n):\n    'Of f.'\nhelp(f)", "f?"],
 }  # fmt: skip
 
-#: Notebooks by what their leading cells do, which do not depend on x; before the cells, how many of
-#: them are tagged `shared`.
+#: Notebooks by what their first cells do, which do not use the param x. The number says how many of
+#: the cells are tagged `shared`.
 LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     "a loader with workers": (1, [
         "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
@@ -142,7 +142,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     ]),
     "the time of a cell": (2, ["%%time\nsum(range(10))", "%%time\ntotal = 3", "%%time\ntotal * x"]),
     "a caught cell": (1, ["%%capture said\nprint('a'); display('b')\n1", "x, said.stdout, said.outputs[0].data"]),
-    "tables and figures": (4, [  # a figure leaves its font open
+    "tables and figures": (4, [  # matplotlib keeps the font's file open after a figure
         "%matplotlib inline\n%config InlineBackend.figure_format = 'retina'\nimport pandas as pd, matplotlib.pyplot as plt\n"
         "pd.options.display.max_rows = 4\nplt.rcParams['figure.figsize'] = 2, 1",
         "frame = pd.DataFrame({'a': range(9)})\nframe",
@@ -220,7 +220,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     ]),
     "a failure": (1, ["a = 1", "a / 0", "x"]),
     "bytes of a leading cell": (2, [
-        # It sleeps for ordinary kernels, which may lose output that they read too late.
+        # The pause is for started kernels, which may lose output that they read too late.
         "import os, time", "_ = os.write(1, b'bytes\\n')\ntime.sleep(0.3)", "x",
     ]),
     "a star": (1, ["from math import *", "x, pi, sqrt(4)"]),
@@ -230,7 +230,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
 }  # fmt: skip
 
 
-#: Notebooks that leave nothing behind in their kernel but names and imported modules.
+#: Notebooks that change nothing in their kernel but variables and imported modules.
 LEAVES_NAMES_ONLY = {
     *("printed and returned", "rich displays", "a wide table"),
     *("an error", "a group of errors", "a syntax error"),
@@ -242,7 +242,7 @@ LEAVES_NAMES_ONLY = {
     "progress on stderr",
 }
 
-#: What forked kernels have imported.
+#: A cell whose imports forked kernels have already made.
 IMPORTS = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
 
 
@@ -257,7 +257,7 @@ def pool(
         yield pool
 
 
-#: How long nbclient waits for one cell; without a limit it would wait for ever.
+#: Time limit of nbclient for one cell, in seconds. Without one it would wait for ever.
 _CELL_S = 120
 
 
@@ -276,8 +276,8 @@ class References:
         self._cwd = cwd
         self._kept: NotebookClient | None = None
         self._made: dict[str, tuple[NotebookNode, bool]] = {}
-        # A short path, for sockets, in place of TCP ports: those of kernels that start together
-        # may collide.
+        # Kernels listen on Unix sockets, whose paths must be short. Kernels that start together may
+        # choose the same TCP port.
         self._folder = tempfile.TemporaryDirectory(dir="/tmp")
 
     def of(self, name: str, node: NotebookNode, *, cwd: Path) -> tuple[NotebookNode, bool]:
@@ -339,7 +339,7 @@ _NOT_COLD = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 6
 
 
 @pytest.mark.parametrize("name", [*CORPUS, *LEADING])
-def test_an_executed_notebook_equals_one_from_an_ordinary_kernel(
+def test_an_executed_notebook_equals_one_that_nbclient_ran_in_a_fresh_kernel(
     name: str,
     pool: KernelPool,
     references: References,
@@ -362,7 +362,7 @@ def test_an_executed_notebook_equals_one_from_an_ordinary_kernel(
 
     if kernels == "shared":
         share_cells(source, pool)
-    # A kernel that is prepared after shared cells would be one after those of this notebook.
+    # After shared cells no kernel is prepared, because it would have run those of this notebook.
     is_shared = kernels == "shared"
     ours, result = run_alone(source, pool, own={"x": 2.0}, prepares_next=not is_shared)
     if is_shared:

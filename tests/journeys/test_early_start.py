@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 IMPORTS = "import numpy\nimport os, time\nfrom pathlib import Path"
-#: The trial in the first started kernel ends only after two others have run in forked kernels.
+#: A cell with which the trial in a started kernel ends only after others ran in forked kernels.
 FIRST_WAITS = """
 is_forked = 'zygote/__main__' in Path(f'/proc/{os.getppid()}/cmdline').read_text()
 if not is_forked:
@@ -58,7 +58,9 @@ def sweep(folder: Path, score: str) -> tuple[Any, list[str]]:
     return result, ended
 
 
-def test_outcomes_of_forked_kernels_are_withheld_until_forking_is_proven(tmp_path: Path) -> None:
+def test_outcomes_of_forked_kernels_are_recorded_only_after_a_forked_run_equals_a_started_one(
+    tmp_path: Path,
+) -> None:
     result, ended = sweep(tmp_path, "val = x")
     found = {r.run_id: read_metadata(r.notebook) or BLANK for r in result.records}
     assert found[ended[0]].kernel == "cold", "others have run before it ended, and were withheld"
@@ -72,7 +74,9 @@ def test_outcomes_of_forked_kernels_are_withheld_until_forking_is_proven(tmp_pat
     assert result.findings == []
 
 
-def test_withheld_trials_run_again_in_started_kernels_if_the_proof_fails(tmp_path: Path) -> None:
+def test_trials_of_forked_kernels_run_again_in_started_ones_if_a_forked_run_differs(
+    tmp_path: Path,
+) -> None:
     result, _ = sweep(tmp_path, "val = x + is_forked")
     assert {record.scores["val"] - record.params["x"] for record in result.records} == {0}
     assert {record.state for record in result.records} == {TrialState.COMPLETED}
@@ -82,7 +86,9 @@ def test_withheld_trials_run_again_in_started_kernels_if_the_proof_fails(tmp_pat
     assert "run again in a forked kernel, differed in val" in finding
 
 
-def test_withheld_trials_run_again_after_a_kill(tmp_path: Path) -> None:
+def test_trials_in_forked_kernels_without_a_recorded_outcome_run_again_after_a_kill_of_the_sweep(
+    tmp_path: Path,
+) -> None:
     settings = "study: {trials: 8, sampler: random}\nstart: [{x: 1}]"
     waits = FIRST_WAITS.replace("ENOUGH", "99")
     files = project(IMPORTS, waits, "val = x", HAS_RUN, settings=settings, folder=tmp_path)

@@ -44,7 +44,9 @@ def test_the_example_notebook_is_swept_although_it_does_not_import_sweeper(tmp_p
     assert {"val_acc", "val_loss"} <= set(result["best"]["scores"])
 
 
-def test_the_example_resnet_runs_on_any_machine_with_its_smoke_setting(tmp_path: Path) -> None:
+def test_the_example_resnet_runs_on_a_machine_without_a_gpu_with_resnet_smoke_yml(
+    tmp_path: Path,
+) -> None:
     more = ["--trials", "1", "--set", "start_size=0.5", "--cold"]
     result = run(tmp_path, "resnet", *more, parameters="resnet-smoke")
     scores = result["best"]["scores"]

@@ -13,7 +13,7 @@ from sweeper.notebooks.reading import read_notebook
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
-#: As people have it: no tags, parameters in three cells, a magic, a figure, a bar and no seed.
+#: A messy notebook: no tags, parameters in three cells, a magic, a figure, a progress bar, no seed.
 CELLS = (
     "%matplotlib inline\nimport numpy as np\nfrom tqdm.auto import tqdm\nlr = 0.05  # step size",
     "rng = np.random.default_rng()\nX = rng.normal(size=(400, 8))\ny = X @ rng.normal(size=8) > 0",
@@ -41,7 +41,7 @@ def test_one_command_leads_from_a_messy_notebook_to_a_page_that_compares_its_tri
     assert Path("my notes (1).yml").exists()
     assert Path("my notes (1).ipynb").read_bytes() == before
     assert Path(result["page"]).exists()
-    second = result["trials"][1]  # the first one ran the notebook as it is
+    second = result["trials"][1]  # the first trial has the original values
     executed = read_notebook(Path(second["notebook"]))
     assert f"weight_decay = {second['params']['weight_decay']!r}  # was 10 ** -3" in (
         executed.cells[2].source

@@ -20,9 +20,9 @@ from sweeper.settings import Settings
 
 pytestmark = pytest.mark.kernel
 
-#: A score that no value of the notebook reaches.
+#: A score that depends on no value of the notebook that could be swept.
 UNREACHED = "val_acc = sum([0.2, 0.3]) / 2"
-#: Each run of the notebook leaves a line, so that none is made twice.
+#: A cell that adds a line to a file, so that the tests can count the runs of the notebook.
 COUNTED = (
     "from pathlib import Path\nwith Path('runs').open('a') as file:\n    _ = file.write('run\\n')"
 )
@@ -85,7 +85,7 @@ BASELINE = (
         (BASELINE, "oof_nn_rmse", 0.02),
     ],
 )
-def test_the_winner_is_the_best_by_the_notebooks_own_score(
+def test_the_winner_of_a_sweep_without_a_file_is_the_best_by_the_score_found_in_the_notebook(
     cells: tuple[str, ...], name: str, first: float | None
 ) -> None:
     write(*cells, COUNTED)
@@ -124,7 +124,7 @@ def test_the_artifacts_and_values_of_the_observed_run_are_those_of_the_first_tri
     assert not [*Path("out/my").glob("*/observed*")]
 
 
-def test_all_trials_have_the_same_steps_of_a_score_in_a_line_that_is_redrawn() -> None:
+def test_all_trials_have_the_same_steps_of_a_score_in_a_redrawn_progress_line() -> None:
     write(
         "def train(lr=0.1):\n    for step in range(3):\n"
         "        print(f'\\rstep {step} loss = {(lr * 10) ** 2 + step:.4f}', end='')",
@@ -155,7 +155,7 @@ def test_no_trial_and_no_other_run_resumes_from_the_checkpoints_of_an_observed_r
     assert not [*Path("out/my").rglob("observed*")]
 
 
-def test_the_long_form_of_a_command_uses_the_observed_run_also_with_an_infinite_value() -> None:
+def test_a_command_with_all_options_uses_the_observed_run_even_if_a_set_value_is_infinite() -> None:
     write("lr = 0.1\nclip = 1.0", COUNTED, "val_loss = abs(lr - 0.3) * min(clip, 2)")
     infinite = ("--set", "clip=.inf")
     for _ in range(2):
@@ -170,7 +170,7 @@ def test_the_long_form_of_a_command_uses_the_observed_run_also_with_an_infinite_
     assert not [*Path("out/my").rglob("observed*")]
 
 
-def test_values_of_set_count_from_the_observed_run_on_and_wrong_options_before_it() -> None:
+def test_values_of_set_hold_for_the_observed_run_and_wrong_options_are_refused_before_it() -> None:
     write("lr = 0.1\nepochs = 100", COUNTED, "val_loss = abs(lr - 0.3) * epochs")
     for wrong in (("--set", "epochz=2"), ("--set", "epochs"), ("--seeds", "5")):
         refused = call("my.ipynb", "--yes", *wrong)
@@ -193,7 +193,7 @@ def test_the_first_trial_which_is_the_observed_run_can_be_replayed_and_its_code_
     assert [cell.source for cell in code.cells] == list(BASELINE)
 
 
-def test_the_user_names_an_unclear_score_and_no_notebook_runs_twice() -> None:
+def test_the_user_must_name_one_of_two_likely_scores_and_the_notebook_is_not_run_again() -> None:
     write("lr = 0.1", COUNTED, "acc_a = abs(lr - 0.3)\nacc_b = abs(lr - 0.4)")
     for options in ((), ("--yes",)):
         done = call("my.ipynb", *options)
@@ -221,7 +221,7 @@ def test_the_user_must_state_the_direction_of_a_score_if_it_is_unknown() -> None
     assert swept("--score", "merit:min")["best"]["scores"]["merit"] <= 0.2
 
 
-def test_a_notebook_that_fails_gets_its_error_and_a_remedy_that_works() -> None:
+def test_a_notebook_that_fails_is_refused_with_its_error_and_swept_after_the_remedy() -> None:
     failing = "raise ConnectionError('no server')"
     write("lr = 0.1\nval_loss = (lr - 0.03) ** 2", failing)
     done = call("my.ipynb", "--yes")
@@ -246,7 +246,7 @@ def test_a_trial_that_fails_after_its_score_says_which_tag_leaves_the_cell_out()
     assert "`skip`" in message
 
 
-def test_a_killed_run_starts_again_with_the_same_command() -> None:
+def test_a_killed_observed_run_without_a_checkpoint_starts_again_with_the_same_command() -> None:
     write("lr = 0.1", COUNTED, "import time\ntime.sleep(2)\nval_loss = abs(lr - 0.3)")
     command = Command("my.ipynb", "--yes", "--trials", "3", "--cold")
     until(lambda: runs() == 1, "the notebook does not run")
@@ -257,7 +257,7 @@ def test_a_killed_run_starts_again_with_the_same_command() -> None:
     assert runs() == 4
 
 
-def test_a_run_that_was_killed_continues_from_its_checkpoint() -> None:
+def test_a_killed_observed_run_continues_from_its_checkpoint_with_the_same_command() -> None:
     write(
         "import sweeper, time\nfrom pathlib import Path\nlr = 0.1",
         "saved = sweeper.load_checkpoint() or {'epoch': 0}\n"
@@ -280,7 +280,7 @@ def test_a_run_that_was_killed_continues_from_its_checkpoint() -> None:
     assert not [*Path("out/my").rglob("observed*")]
 
 
-def test_the_time_limit_counts_the_run_that_finds_the_scores() -> None:
+def test_the_option_timeout_also_limits_the_observed_run() -> None:
     write("lr = 0.1", COUNTED, "import time\ntime.sleep(600)\nval_loss = abs(lr - 0.3)")
     done = call("my.ipynb", "--yes", "--timeout", "8s")
     assert done.returncode == 1
@@ -289,7 +289,9 @@ def test_the_time_limit_counts_the_run_that_finds_the_scores() -> None:
 
 
 @pytest.mark.parametrize("editor", [None, "no-such-editor --wait", "an 'open quote"])
-def test_a_sweep_with_an_edited_file_uses_the_run_as_its_first_trial(editor: str | None) -> None:
+def test_a_sweep_with_an_edited_parameters_file_uses_the_observed_run_as_its_first_trial(
+    editor: str | None,
+) -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)\nval_mae = val_loss * 2")
     usual = Path("bin/sensible-editor").absolute()
     usual.parent.mkdir()
@@ -305,7 +307,7 @@ def test_a_sweep_with_an_edited_file_uses_the_run_as_its_first_trial(editor: str
     assert (editor or "my.yml is kept") in terminal.text
     assert "Traceback" not in terminal.text
     assert runs() == 1
-    if editor is not None:  # an editor that cannot be run changes nothing for the sweep
+    if editor is not None:  # with a broken editor the file stays unedited, so nothing is swept here
         return
     text = Path("my.yml").read_text()
     Path("my.yml").write_text(text.replace("val_mae: minimize", "val_loss: minimize"))
@@ -352,7 +354,7 @@ def test_a_terminal_lists_the_names_that_are_not_swept_and_a_key_shows_the_reaso
     assert terminal.wait() == 0, terminal.text
 
 
-def test_nobody_is_asked_about_scores_to_which_no_param_leads() -> None:
+def test_the_user_is_not_asked_to_choose_a_score_if_no_score_depends_on_a_param() -> None:
     mean = (
         "class Mean:\n"
         "    def fit(self, x, y):\n"
@@ -371,7 +373,7 @@ def test_nobody_is_asked_about_scores_to_which_no_param_leads() -> None:
     assert not Path("my.yml").exists()
 
 
-def test_a_score_to_which_no_param_leads_cannot_be_taken_with_enter() -> None:
+def test_a_score_that_depends_on_no_param_cannot_be_chosen_in_the_list_of_scores() -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)", UNREACHED)
     terminal = Terminal("my.ipynb", "--trials", "2", cwd=Path.cwd())
     terminal.until_seen("q leaves")

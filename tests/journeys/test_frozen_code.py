@@ -27,7 +27,7 @@ CELLS = (
     "import model",
     "%run script.py\n%run helper.ipynb",
     "import importlib\nimport json\nimportlib.reload(model)",
-    "import time\ntime.sleep(1)",  # lets kernels be forked after few trials
+    "import time\ntime.sleep(1)",  # long trials, so that few of them end before kernels are forked
     "print(json.dumps([ran, helped, *model.seen()]))",
     "val = x",
 )
@@ -50,7 +50,7 @@ def printed_by(record: TrialRecord) -> Any:
 
 @pytest.mark.kernel
 @pytest.mark.usefixtures("started_kernels")
-def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
+def test_edits_during_a_sweep_change_no_trial_in_started_or_forked_kernels(
     tmp_path: Path,
 ) -> None:
     notebook = write_project(tmp_path, "first")

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.kernel
 
 GB = 10**9
 SPACE = [0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9]
-#: Two trials fill the GPU. Trials differ in their pace, so that early scores do not decide.
+#: A training of which two fill the GPU. Trials improve at different speeds, so that early scores do
+#: not show the winner.
 TRAIN = """
 import math
 device.take(18 * 10**9)
@@ -52,7 +53,7 @@ def sweep(gpus: SimulatedGpus, folder: Path, checkpoints: SimulatedCheckpoints) 
         resources={"gpu_memory": "18GB", "frozen": "off_gpu"},
         kernels="cold",
     )
-    # The machine's own memory may be short while tests run beside each other.
+    # A simulated machine, because the real one may lack memory while tests run in parallel.
     places = Places(
         gpus.installed(),
         driver=gpus,
@@ -92,7 +93,9 @@ def test_frozen_trials_leave_a_full_gpu_and_the_winner_among_them_returns_and_co
     assert not kernels_in(tmp_path)
 
 
-def test_a_trial_that_dies_on_its_way_back_runs_again(gpu: SimulatedGpus, tmp_path: Path) -> None:
+def test_a_frozen_trial_whose_process_dies_on_its_return_to_the_gpu_runs_again(
+    gpu: SimulatedGpus, tmp_path: Path
+) -> None:
     checkpoints = SimulatedCheckpoints(gpu)
     killed: list[int] = []
 

@@ -25,7 +25,7 @@ from sweeper.trials import TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
-#: It only prints, and the better ones of its trials show early that they are.
+#: A training that only prints its scores. Better trials have better scores from the first steps on.
 TRAIN = """
 import math, time
 for epoch in range(12):
@@ -50,9 +50,10 @@ def statuses(result: dict[str, Any]) -> list[str]:
     return [run.info.status for run in mlflow_runs(result["tracking_uri"], result["study"])]
 
 
-def test_the_best_trial_is_found_and_hopeless_trials_end_frozen() -> None:
+def test_a_sweep_that_freezes_trials_finds_the_best_one_and_prunes_hopeless_ones() -> None:
     Path("step_s").write_text("0.2")
-    # While forks are proven, slots wait, and trials go on that would be frozen.
+    # `kernels: fork` skips the comparison of forked with started kernels. While it runs, slots
+    # wait, and trials continue that would otherwise be frozen.
     settings = SETTINGS + "kernels: fork\n"
     result = json.loads(call(*project(TRAIN, settings=settings), "-j", "2", "--json").stdout)
     assert result["best"]["params"] == {"x": 0.7}
@@ -92,7 +93,7 @@ def test_trials_that_were_frozen_at_the_end_run_first_in_the_next_sweep(number: 
 
 
 @pytest.mark.parametrize("victim", ["kernel", "zygote"])
-def test_frozen_trials_whose_kernels_die_are_run_again_in_slots(
+def test_frozen_trials_whose_kernels_die_are_run_again_in_a_free_slot(
     victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes, shown_s, died = Counter[int](), list[float](), set[str]()

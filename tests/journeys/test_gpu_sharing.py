@@ -24,9 +24,9 @@ from sweeper.trials import Reason, SweepResult, TrialState
 pytestmark = pytest.mark.kernel
 
 GB = 10**9
-#: Five at once, then four.
+#: Nine trials: five fit on the GPU at once, and the other four run after them.
 TRIALS = 9
-#: Until there is enough.
+#: Settings of sweeps that end before all trials have run, once `enough` returns true.
 MANY = {"trials": 100}
 
 
@@ -92,7 +92,7 @@ if number {which}:
     while len(list(here.iterdir())) < {count} and time.monotonic() < end_s:
         time.sleep(0.01)
 """
-#: Those after the first ones.
+#: The same for the trials from 0004 on, when the memory peak of the first ones is known.
 MEET_LATER = MEET.format(which=">= 4", count=4)
 
 
@@ -112,7 +112,7 @@ def test_the_sweep_finds_out_by_itself_how_many_trials_fit_on_a_gpu(
         assert trial["gpu_peak_bytes"] == 8_400_000_000
 
 
-def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
+def test_a_trial_that_runs_out_of_memory_on_a_shared_gpu_is_run_again_and_completes(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     cell = f"{TRAIN.format(gb=6)}{MEET_LATER}    device.take(9 * 10**9)\n"
@@ -137,8 +137,9 @@ def test_a_trial_that_does_not_fit_alone_fails_without_affecting_other_trials(
     assert 2 <= failed.attempt <= 3
 
 
-@pytest.mark.usefixtures("started_kernels_here")  # which take the module's folder into their path
-def test_imports_that_depend_on_visible_gpus_are_right_in_forked_kernels(
+# Only started kernels have the folder of PYTHONPATH in their path.
+@pytest.mark.usefixtures("started_kernels_here")
+def test_a_module_that_reads_the_visible_gpus_at_import_sees_the_trials_gpu_in_a_forked_kernel(
     gpu: SimulatedGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "site-packages"
@@ -189,7 +190,7 @@ IS_MPS = """
 import os
 sweeper.score(is_mps="control" in os.listdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"]))
 """
-#: Trial 1 has a fault when two others are there as well, or when it is alone.
+#: A cell in which trial 1 causes a GPU fault, either next to two other trials or alone.
 FAULT = """
 if number == 1:
     device.fault()
@@ -221,5 +222,5 @@ def test_after_a_gpu_fault_only_its_trial_fails_and_its_neighbours_run_again(
     assert "unspecified launch failure" in culprit.message
     assert culprit.attempt <= 3
     assert all(result.records[number].attempt > 1 for number in (0, 2))
-    # The daemon has not seen the one that came without MPS.
+    # The daemon logs only faults of clients of MPS. A trial that runs alone does not use MPS.
     assert 1 <= mps.log.count("fault") <= 2

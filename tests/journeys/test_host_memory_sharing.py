@@ -39,7 +39,7 @@ def small_group() -> Iterator[Path]:
             try:
                 group.rmdir()
                 break
-            except OSError:  # its last process is about to end
+            except OSError:  # the last process of the group is about to end
                 time.sleep(0.1)
 
 

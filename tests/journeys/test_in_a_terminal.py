@@ -14,7 +14,7 @@ from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
 
-#: The header of the table, a row, and the line above both: they are gone at the sweep's end.
+#: Lines of the live table: its header, a row, and the line above them. All are erased at the end.
 TABLE = re.compile(
     r"^(trial .* time +memory|\d{4} .* (start|\d+/\d+) |\S+ · \d+ of \d+ trials)", re.M
 )
@@ -25,7 +25,7 @@ TRAIN = (
     "    val = 1 - (x - 0.3) ** 2 - 1 / (epoch + 2)\n"
     "    print(f'epoch {epoch} val={val:.4f}', flush=True)"
 )
-#: Trials that run until a file is there.
+#: A cell that runs until the file `go` exists.
 WAIT = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nval = x"
 MLFLOW = ("MLflow", "parallel", "mlflow", "http", "experiments")
 
@@ -59,7 +59,7 @@ def test_a_sweep_shows_a_table_while_trials_run_and_only_lines_afterwards(
     tmp_path: Path, columns: int, rows: int
 ) -> None:
     fail_or_train = f"assert x < 0.9, 'too large'\n{TRAIN}"
-    # One fails, and one is pruned.
+    # The start trial with x = 0.95 fails, and the one with x = 0.8 is pruned.
     reports = "scores: {val: {pattern: 'val=([0-9.]+)'}}\nstart: [{x: 0.95}, {x: 0.8}]"
     study = "trials: 10, pruner: {name: threshold, lower: 0.4}"
     terminal = sweep(tmp_path, fail_or_train, study=study, more=reports, columns=columns, rows=rows)
@@ -70,13 +70,15 @@ def test_a_sweep_shows_a_table_while_trials_run_and_only_lines_afterwards(
         terminal.text
     )
     assert "too large" in terminal.text
-    # The answer after the table is wrapped, so its rows may fill the window.
+    # Only screens with the live table are checked: the answer after it is wrapped at full width.
     while_running = [look for look in terminal.looks if TABLE.search(look.text)]
     full = [line for look in while_running for line in look.lines if len(line) == columns]
     assert not [it for it in full if it[-1] != "…" and not any(word in it for word in MLFLOW)]
 
 
-def test_a_proposed_sweep_of_a_notebook_starts_with_enter(tmp_path: Path) -> None:
+def test_a_sweep_that_is_proposed_for_a_notebook_starts_when_the_user_presses_enter(
+    tmp_path: Path,
+) -> None:
     cell = "acc = 1 - (lr - 0.3) ** 2\nprint(f'acc={acc:.4f}')"
     write_notebook(tmp_path / "my.ipynb", cell, parameters="lr = 0.1")
     terminal = Terminal("my.ipynb", "-j", "2", cwd=tmp_path)
@@ -87,7 +89,7 @@ def test_a_proposed_sweep_of_a_notebook_starts_with_enter(tmp_path: Path) -> Non
     assert "best: " in terminal.text
 
 
-def test_frozen_trials_are_named_while_others_run(tmp_path: Path) -> None:
+def test_the_live_table_names_frozen_trials_while_others_run(tmp_path: Path) -> None:
     cell = (
         "import math, time\nfor epoch in range(12):\n    time.sleep(0.05)\n"
         "    val = (1 - abs(x - 0.7)) * (1 - math.exp(-(epoch + 1) / 4))\n"
@@ -118,7 +120,9 @@ def test_ctrl_c_is_answered_at_once_and_leaves_no_table(tmp_path: Path, presses:
     assert re.search(rf"^{ended} in", terminal.text, re.M), terminal.text
 
 
-def test_a_window_that_becomes_smaller_and_larger_has_one_table(tmp_path: Path) -> None:
+def test_a_terminal_window_that_is_resized_several_times_shows_the_live_table_once(
+    tmp_path: Path,
+) -> None:
     terminal = sweep(tmp_path, WAIT, columns=120, rows=40)
     terminal.until_seen(r"0002 .*\d/\d")
     for columns, rows in ((70, 20), (132, 50), (50, 12)):
@@ -144,7 +148,7 @@ def test_no_color_is_obeyed_and_a_dumb_terminal_gets_only_lines(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_table_follows_many_short_trials_until_their_end(tmp_path: Path) -> None:
+def test_the_live_table_remains_until_30_short_trials_are_written_to_mlflow(tmp_path: Path) -> None:
     terminal = sweep(tmp_path, "val = x", study="trials: 30", rows=40)
     assert terminal.wait() == 0, terminal.text
     check(terminal)
@@ -152,7 +156,9 @@ def test_the_table_follows_many_short_trials_until_their_end(tmp_path: Path) -> 
     assert len(re.findall(r"\d{4} completed in", terminal.text)) == 30
 
 
-def test_a_sweep_tells_once_while_it_runs_that_trials_overwrite_a_file(tmp_path: Path) -> None:
+def test_a_running_sweep_reports_once_that_its_trials_overwrite_the_same_file(
+    tmp_path: Path,
+) -> None:
     saved = "import pathlib\npathlib.Path('best.txt').write_text(str(x))\nval = x"
     terminal = sweep(tmp_path, saved)
     assert terminal.wait() == 0, terminal.text

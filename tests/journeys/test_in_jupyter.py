@@ -104,7 +104,9 @@ def test_the_magic_sweeps_like_the_command_line_and_reports_errors_in_one_line(
     assert "unknown command 'x'" in refusal["text"]
 
 
-def test_the_notebook_that_compares_trials_runs_on_a_study(swept: Client, folder: Path) -> None:
+def test_the_notebook_compare_ipynb_runs_on_a_study_and_shows_its_trials(
+    swept: Client, folder: Path
+) -> None:
     node = nbformat.read(folder / "compare.ipynb", as_version=4)
     Client(node, folder).execute()
     outputs = {cell.id: cell.get("outputs", []) for cell in node.cells}

@@ -87,7 +87,7 @@ def test_a_sweep_in_a_cell_shows_its_answer_and_its_trials(swept: list[str]) -> 
     assert "<trial" not in shown
 
 
-def test_an_executed_notebook_states_its_trial_while_it_runs_and_when_it_has_ended(
+def test_the_first_cell_of_an_executed_notebook_states_the_state_of_its_trial(
     swept: list[str], lab: Lab, folder: Path
 ) -> None:
     assert "Trial 0002: running" in swept[0]
@@ -117,4 +117,5 @@ def test_jupyter_shows_a_study_its_best_trial_and_its_page_also_after_reopening(
         copy.locator("#trials tbody a").first.click()
         notebook = copy.frame_locator("#frame")
         notebook.get_by_text("completed", exact=False).first.wait_for()
-        assert notebook.locator("del").count() >= 2  # in the state, and in the tagged cell
+        # One in the cell that states the trial, one in the parameters cell.
+        assert notebook.locator("del").count() >= 2

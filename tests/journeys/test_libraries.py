@@ -57,7 +57,7 @@ def test_mlflow_calls_of_a_notebook_write_to_the_trials_run_and_are_reports(note
     assert "note.txt" in {it.path for it in client.list_artifacts(own.info.run_id)}
 
 
-def test_mlflow_calls_are_reports_even_if_a_cluster_cannot_reach_the_store(
+def test_mlflow_calls_of_a_notebook_are_reports_even_on_a_cluster_that_cannot_reach_the_store(
     notebook: Path,
 ) -> None:
     result = sweep_of(notebook, "far", study={"trials": 1}, cluster="local:1").run()
@@ -71,7 +71,9 @@ def test_with_explicit_reports_library_logs_are_ignored(notebook: Path) -> None:
     assert [record.reason for record in result.records] == ["no_score"]
 
 
-def test_runs_that_a_notebook_leaves_open_get_the_status_of_its_trial(tmp_path: Path) -> None:
+def test_mlflow_runs_that_a_failed_notebook_leaves_open_get_the_status_failed(
+    tmp_path: Path,
+) -> None:
     opens = """
 import atexit, mlflow, os, signal, time
 mlflow.start_run()
@@ -91,7 +93,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("variable", ["test_acc", "acc"])
-def test_a_source_that_a_person_names_has_priority_over_a_librarys_series(
+def test_a_variable_with_the_objectives_name_has_priority_over_a_series_that_mlflow_logged(
     tmp_path: Path, variable: str
 ) -> None:
     """This holds in the study, the notebook and MLflow, and both values are reported."""

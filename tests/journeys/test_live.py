@@ -70,7 +70,7 @@ def running(
     changes["study"] = {"trials": 1, **changes.get("study", {})}
     parameters = "x = 0.5\nkind = 'a'\ny = 0.5"
     notebook = write_notebook(Path(f"{name}.ipynb"), *cells, parameters=parameters)
-    # A study that is resumed has another notebook here.
+    # These tests resume a study with another notebook.
     options: dict[str, Any] = {"allow_changes": True}
     how: dict[str, Any] = {"output": "out/{study}.{run_id}.ipynb", "jobs": jobs, **changes}
     it = Running(
@@ -103,7 +103,7 @@ def last_step(name: str) -> int | None:
 
 # --- reports -------------------------------------------------------------------------------------
 
-#: Each one reports another metric.
+#: A thread, a child process and others: each reports a metric of its own.
 SOURCES = """
 import multiprocessing, os, subprocess, sys, threading, time, sweeper
 t = threading.Thread(target=lambda: [sweeper.report(i, thread=i) for i in range(50)])
@@ -176,7 +176,7 @@ def test_printed_scores_are_read_live_and_prune_a_notebook_without_sweeper() -> 
     assert "[sweeper: pruned at step 5" in "".join(outputs[-1]["text"])
 
 
-def test_a_paused_progress_bar_is_read_and_scrapbook_scores_arrive_live() -> None:
+def test_scores_of_a_halted_progress_bar_and_of_scrapbook_arrive_while_the_cell_runs() -> None:
     glue = (
         "from IPython.display import display\nscrap = {'name': 'glued', 'data': 0.75}\n"
         "display({'application/scrapbook.scrap.json+json': scrap}, raw=True)"
@@ -197,14 +197,14 @@ def test_a_paused_progress_bar_is_read_and_scrapbook_scores_arrive_live() -> Non
 # --- stopping ------------------------------------------------------------------------------------
 
 
-def test_a_stopped_trial_ends_for_good_and_a_stopped_sweep_can_be_resumed(
+def test_a_trial_stopped_by_hand_is_not_run_again_but_one_stopped_with_its_sweep_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with running("one", FOREVER, jobs=2, study={"trials": 2}) as it:
         until(lambda: len(it.started) == 2 and it.metrics())
         assert main(["stop", "one", "0001"]) == 0
         assert "stopped 0001" in capsys.readouterr().out
-        until(lambda: it.ended)  # observers have a thread of their own
+        until(lambda: it.ended)  # the observer is called on a thread of its own, a moment later
         (record,) = it.ended
         assert main(["stop", "out/one", "--quiet"]) == 0
         until(lambda: it.result is not None)
@@ -217,7 +217,8 @@ def test_a_stopped_trial_ends_for_good_and_a_stopped_sweep_can_be_resumed(
     assert reasons == [Reason.INTERRUPTED, Reason.BY_HAND]
     with running("one", run_trial=scored, study={"trials": 2}) as again:
         until(lambda: again.result is not None)
-    assert [r.run_id for r in again.ended] == ["0000"]  # this one was stopped with its sweep
+    # 0000 was stopped with its sweep, so it runs again; 0001 was stopped by hand.
+    assert [r.run_id for r in again.ended] == ["0000"]
 
 
 def test_a_sweep_can_let_its_running_trials_finish_and_then_end() -> None:
@@ -245,7 +246,7 @@ seen = pathlib.Path(f"{sweeper.trial().run_id}.seen")
 """
 
 
-def test_a_trial_that_asks_should_stop_saves_and_ends_by_itself() -> None:
+def test_a_trial_that_asks_should_stop_may_save_and_end_by_itself_after_a_stop() -> None:
     cell = (
         "for i in range(10**6):\n    sweeper.score(val=i)\n    time.sleep(0.05)\n"
         "    if sweeper.should_stop():\n        time.sleep(1)\n"
@@ -271,7 +272,7 @@ def nothing_seen(here: Path) -> None:
     (here / "0000.seen").unlink(missing_ok=True)
 
 
-def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
+def test_a_trial_whose_loop_ends_early_because_of_a_stop_has_not_completed() -> None:
     cell = "while not sweeper.should_stop():\n    time.sleep(0.05)\n    seen.touch()\nval = x"
     with running("lastcell", SAVING, cell) as it:
         until(Path("0000.seen").exists)
@@ -283,7 +284,7 @@ def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
 # --- going on from a checkpoint ------------------------------------------------------------------
 
 
-def test_a_trial_that_resumes_a_checkpoint_has_each_point_once() -> None:
+def test_a_trial_resumed_from_a_checkpoint_has_each_step_once_in_notebook_and_mlflow() -> None:
     cell = (
         "import pathlib, time, sweeper\n"
         "saved = sweeper.load_checkpoint() or {'epoch': -1}\n"

@@ -35,7 +35,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "x": {"low": 0.0, "high": 1.0},
         "lr": {"low": 1e-4, "high": 1.0, "log": True},
         "kind": ["a", "b"],
-        # Runs without it must be drawn as well.
+        # MLflow must also draw runs that lack this param.
         "momentum": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
     }
     sweep = sweep_of(notebook, "seen", score, study={"trials": TRIALS}, space=space)

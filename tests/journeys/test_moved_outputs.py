@@ -40,7 +40,7 @@ def content(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files}
 
 
-def test_a_copy_of_a_project_is_complete_and_leaves_the_original_alone(tmp_path: Path) -> None:
+def test_a_copied_project_works_without_the_original_and_does_not_change_it(tmp_path: Path) -> None:
     server, laptop = tmp_path / "server", tmp_path / "my laptop {2}"
     swept(server)
     before = content(server)
@@ -73,7 +73,8 @@ def test_a_moved_project_resumes_and_runs_no_trial_again(tmp_path: Path) -> None
     assert {Path(second, trial["notebook"]).parent for trial in trials} == {second / "out"}
     assert not first.exists()
     ablated = call("ablate", "digits", "--seeds", "2", cwd=second)
-    assert ablated.returncode == 0, ablated.stderr  # it runs the notebook that has moved, too
+    # The ablation runs the notebook at its new place.
+    assert ablated.returncode == 0, ablated.stderr
 
 
 def test_a_moved_study_whose_database_is_lost_is_rebuilt_where_it_is(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_trained_weights_are_equal_bit_for_bit_alone_and_shared_in_started_and_f
     assert any(kernel.is_forked for kernel in beside.kernels), beside.findings
 
 
-#: Each trial reports how long it was frozen.
+#: A training that also reports its longest pause between two steps, which shows a freeze.
 STAND_STILL = (
     TRAIN.replace("for step", "last_s, longest_s = time.monotonic(), 0.0\nfor step").replace(
         "    sweeper.report",
@@ -178,7 +178,7 @@ def test_a_trials_peak_is_torchs_peak_plus_the_context_and_predicts_later_trials
     assert node.metadata["sweeper"]["gpu"]["peak_bytes"] == result.records[0].gpu.peak_bytes  # type: ignore[union-attr]
 
 
-#: Takes a share of all memory that depends on `size`.
+#: A cell that allocates a share of the GPU's memory that depends on the param `size`.
 TAKE = """
 total = torch.cuda.get_device_properties(0).total_memory
 for step in range(10):
@@ -189,7 +189,7 @@ time.sleep(2)
 """
 
 
-def test_a_trial_that_runs_out_of_memory_in_company_completes_later_and_fails_only_alone(
+def test_a_trial_out_of_memory_on_a_shared_gpu_runs_again_and_fails_only_if_it_lacks_memory_alone(
     tmp_path: Path,
 ) -> None:
     cell = TAKE.replace("{fractions}", "(0.1, 0.7, 1.2)")
@@ -202,7 +202,7 @@ def test_a_trial_that_runs_out_of_memory_in_company_completes_later_and_fails_on
             assert record.state is TrialState.COMPLETED
 
 
-def test_the_gpu_driver_reports_a_process_memory_without_cuda_in_the_sweep() -> None:
+def test_the_driver_reports_a_processs_gpu_memory_and_the_sweep_itself_uses_none() -> None:
     driver = Nvml()
     (gpu, *_) = driver.installed()
     assert gpu.uuid is not None
@@ -217,5 +217,5 @@ def test_the_gpu_driver_reports_a_process_memory_without_cuda_in_the_sweep() -> 
     assert os.getpid() not in used
     assert total is not None
     assert total > 2**30
-    # In a container the driver has other process ids, and the total has to be enough.
+    # In a container the driver reports other process ids, so the total memory is checked instead.
     assert used.get(taking.pid, total) >= 2**30

@@ -82,7 +82,8 @@ def break_in(pids: set[int], sockets: set[str], private: set[Path], out: Path) -
     for folder in private:
         attempt(f"enter {folder}", os.listdir, folder)
     for file in out.rglob("*"):
-        if file.suffix == ".lock" or ".db" in file.name:  # who reads them can lock them
+        # A user who can open these files can lock them.
+        if file.suffix == ".lock" or ".db" in file.name:
             attempt(f"lock {file}", file.open)
     attempt("stop", (out / "s" / "requests" / "all").touch)
     attempt("stop", (out / "s" / "requests").mkdir)

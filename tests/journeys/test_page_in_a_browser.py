@@ -41,7 +41,7 @@ SPACE = {
     "momentum": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
     "layers": {"choices": [[32], [64, 64]]},
 }
-#: Each of these would set `window.top.ran`, ask something, or call another server.
+#: HTML that would set `window.top.ran`, open a dialog, or call another server if it could run.
 HOSTILE = """<script>alert(1); top.ran = 1</script><b onclick="alert(2)" id="bold">bold</b>
 <img src="x" onerror="alert(3)"><a id="link" href="javascript:alert(4)">link</a>
 <svg onload="alert(5)"><script>alert(6)</script></svg><img src="http://127.0.0.1:PORT/pixel.png">
@@ -124,7 +124,8 @@ class Visit:
         page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
 
     def _note(self, line: str) -> None:
-        if "Content Security Policy" not in line:  # what a hostile notebook tried, and could not
+        # A script of a hostile notebook that the browser blocked.
+        if "Content Security Policy" not in line:
             self.wrong.append(line)
 
     def open(self, index: Path, fragment: str = "") -> Any:
@@ -275,12 +276,13 @@ def test_a_notebook_is_opened_scrolled_and_closed_by_the_keyboard_alone(
     page.keyboard.press("PageDown")
     until(lambda: page.frames[-1].evaluate("() => scrollY") > 0)
     page.keyboard.press("Shift+Tab")
-    until(lambda: page.evaluate(focused) != "frame")  # the frame has a process of its own
+    # The frame is another process, so the focus changes a moment later.
+    until(lambda: page.evaluate(focused) != "frame")
     page.keyboard.press("Escape")
     page.locator("#notebook").wait_for(state="hidden")
 
 
-def test_a_run_opens_its_notebook_arrows_lead_to_the_next_and_back_and_forward_work(
+def test_a_run_id_opens_its_notebook_and_arrow_keys_and_browser_history_change_it(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -335,23 +337,23 @@ def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     assert (name, number) == ("a", str(len(xs)))
     low, _, half = mean.partition(" ± ")
     assert float(low) == pytest.approx(statistics.fmean(xs), abs=float(half) / 20)
-    import scipy.stats  # a second of CPU time, which every process of the tests would pay
+    import scipy.stats  # imported here: at the top it would cost each test process 1 s
 
     expected = scipy.stats.t.ppf(0.975, len(xs) - 1) * statistics.stdev(xs) / len(xs) ** 0.5
     assert float(half) == pytest.approx(expected, rel=0.05)
     page.locator("#curves").scroll_into_view_if_needed()
     chart = "echarts.getInstanceByDom(document.getElementById('curves'))"
-    option = f"() => {chart}?.getOption() || {{ series: [] }}"  # it is drawn a moment later
+    option = f"() => {chart}?.getOption() || {{ series: [] }}"  # the chart is drawn a moment later
     until(
         lambda: [one["type"] for one in page.evaluate(option)["series"]][:2] == ["line", "custom"]
     )
     page.get_by_label("logarithmic").check()
-    until(lambda: page.evaluate(option)["yAxis"][0]["max"] < 0.1)  # of the logarithms
+    until(lambda: page.evaluate(option)["yAxis"][0]["max"] < 0.1)  # the axis now shows logarithms
     assert "group=param.kind" in page.url
     assert "log=1" in page.url
 
 
-def test_the_bar_of_a_trial_lasts_until_its_kernel_has_ended_or_until_now(
+def test_a_trials_bar_in_the_timeline_lasts_until_its_kernel_ended_or_until_now(
     tmp_path: Path, visit: Visit
 ) -> None:
     times: dict[str, Any] = {"started_at_s": 100.0, "duration_s": 50.0}
@@ -382,7 +384,7 @@ def note(page: Any, run_id: str, name: str, text: str) -> None:
     until(lambda: text in page.locator("#trials").inner_text())
 
 
-def test_the_page_of_ui_keeps_notes_in_the_study_and_others_see_them(
+def test_notes_written_on_the_page_that_the_command_ui_serves_are_stored_in_the_study(
     index: Path, visit: Visit
 ) -> None:
     existing = find_study(str(index.parent), storage=None, tracking_uri="http://127.0.0.1:9")
@@ -404,11 +406,13 @@ def test_the_page_of_ui_keeps_notes_in_the_study_and_others_see_them(
     assert "the wide one" in page.locator("#trials").inner_text()
     page.get_by_label("only ★ (1)").check()
     until(lambda: visit.run_ids() == [first])
-    existing.paths.notes.unlink()  # the next tests use the same page
+    existing.paths.notes.unlink()  # remove the notes, because the next tests use the same page
     write_notes(existing.paths.notes, existing.paths.page_files)
 
 
-def test_the_page_as_a_file_keeps_notes_in_its_address(index: Path, visit: Visit) -> None:
+def test_notes_written_on_a_page_opened_as_a_file_are_stored_in_its_url(
+    index: Path, visit: Visit
+) -> None:
     page = visit.open(index)
     first, *_ = visit.run_ids()
     page.get_by_text("that you change here are kept in the address").wait_for()
@@ -433,7 +437,8 @@ def test_a_comparison_of_two_trials_shows_their_differences(index: Path, visit: 
     assert frame.get_by_text("import math").count() == 1
     page.get_by_label("only cells that differ").check()
     frame.get_by_text("import math").wait_for(state="detached")
-    assert frame.locator(".differs").count() == 2  # the params, and what the third cell printed
+    # The parameters cell, and the output of the third cell.
+    assert frame.locator(".differs").count() == 2
     marked = "".join(frame.locator("mark").all_text_contents())
     assert all(f"x = {known[run_id]['params']['x']}" in marked for run_id in (one, other))
     left, right = frame.locator(".outputs > div").all()
@@ -456,7 +461,7 @@ def cell(code: str, *, output: str = "", tag: str = "") -> str:
     return f'<div class="jp-Cell {tag}">{pre}{shown}</div>'
 
 
-def test_cells_that_only_one_notebook_has_leave_the_others_aligned(
+def test_in_a_comparison_a_cell_that_only_one_notebook_has_does_not_shift_the_other_cells(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -532,7 +537,8 @@ def test_the_page_in_a_cell_of_jupyter_has_everything_in_a_frame_of_its_own(
     copy.locator("#curves canvas").first.wait_for()
     frame = page.frames[1]
     assert len(frame.evaluate("() => sweeper.selected()")) == TRIALS
-    with pytest.raises(playwright.Error, match="cross-origin"):  # it cannot reach the notebook
+    # The frame cannot reach the notebook around it.
+    with pytest.raises(playwright.Error, match="cross-origin"):
         frame.evaluate("() => parent.document")
 
 
@@ -564,7 +570,9 @@ def made_up(folder: Path, count: int) -> list[TrialRecord]:
     return [trial(folder, n, n / count, (n * 7919) % count / count) for n in range(count)]
 
 
-def test_only_the_run_ids_of_the_answer_are_links(tmp_path: Path, visit: Visit) -> None:
+def test_in_the_answer_run_ids_are_links_and_other_four_digit_numbers_are_not(
+    tmp_path: Path, visit: Visit
+) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
     text = "0018  val=0.0018 ± 0.0019, lr=0.0011 of 0012 trials; alike: 0009, 0010."
     insights = {
@@ -577,7 +585,7 @@ def test_only_the_run_ids_of_the_answer_are_links(tmp_path: Path, visit: Visit) 
 
 
 @pytest.mark.parametrize("pair", [["x", "lr"], None])
-def test_the_chart_of_importances_says_what_the_answer_says(
+def test_the_chart_of_importances_says_too_early_to_say_only_if_the_answer_does(
     tmp_path: Path, visit: Visit, pair: list[str] | None
 ) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
@@ -625,7 +633,7 @@ def test_the_page_is_updated_while_a_sweep_runs(tmp_path: Path, visit: Visit) ->
     assert "running" not in page.locator("#moment").inner_text()
 
 
-def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
+def test_the_page_of_a_confirming_study_has_the_ranking_of_the_confirmed_trials(
     tmp_path: Path, visit: Visit
 ) -> None:
     search = [trial(tmp_path, 7, 0.0, 0.9), trial(tmp_path, 8, 0.1, 0.8)]
@@ -644,7 +652,7 @@ def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     assert fresh.all_text_contents() == ["0.7", "0.81"]
 
 
-def test_the_page_of_an_ablation_shows_how_much_better_the_ablated_trial_is(
+def test_the_page_of_an_ablation_shows_the_gain_of_the_best_trial_over_each_changed_value(
     tmp_path: Path, visit: Visit
 ) -> None:
     base = trial(tmp_path, 7, 0.0, 0.9)

@@ -84,7 +84,7 @@ def test_a_lost_study_and_its_mlflow_runs_are_rebuilt_and_no_trial_runs_twice(
     files = project(TRAINING, settings=SETTINGS, parameters="x = 0.5\na = 1")
     assert call("run", *files).returncode == 0
     file, before = tmp_path / "out/p/study.db", tmp_path / "before.db"
-    assert call("rebuild", "out").returncode == 2  # it is sound
+    assert call("rebuild", "out").returncode == 2  # the database is not damaged
     shutil.copy(file, before)
     file.write_bytes(bytes(100) + file.read_bytes()[100:])
     (tmp_path / "out/mlflow.db").unlink()
@@ -112,7 +112,7 @@ def test_a_lost_study_and_its_mlflow_runs_are_rebuilt_and_no_trial_runs_twice(
     assert len(runs) == 5
 
 
-def test_a_removed_database_is_reported_and_not_replaced_by_an_empty_one(
+def test_a_sweep_whose_studys_database_was_removed_is_refused_and_creates_no_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,8 @@ def test_an_older_copy_of_a_studys_database_is_refused_because_it_lacks_later_tr
     assert call("run", *files).returncode == 0
     before, written = records(file), notebook.read_bytes()
     file.write_bytes(older)
-    for options in ([], ["--trials", "1"]):  # else a trial that is queued by hand would be 0001
+    # Otherwise a trial queued by hand would get the number 0001 again.
+    for options in ([], ["--trials", "1"]):
         refused = call("run", *files, *options)
         assert refused.returncode == 2
         assert "out/p/study.db" in refused.stderr and "out/0001.ipynb" in refused.stderr

@@ -35,8 +35,8 @@ PASSWORD = "hush/hush@12"
 WAIT = "import pathlib, time\nval = x\nwhile not pathlib.Path('go').exists(): time.sleep(0.05)"
 
 TRIALS = 14
-#: Trials from here on wait until the servers were killed, and those from there on until both are
-#: back: some end while the servers are away, others begin afterwards.
+#: Trials from 5 on wait until the servers are killed, and those from 9 on until both run again. So
+#: some trials end while the servers are unavailable, and others begin afterwards.
 KILLED, BACK = 5, 9
 TRAIN = f"""\
 import pathlib, time, sweeper
@@ -196,7 +196,8 @@ def test_a_password_in_an_address_is_used_but_not_stored(
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
-    # Not the first free one: other tests of this machine would choose it before the server listens.
+    # Search from a number that depends on the process. Other tests search from other numbers, and
+    # may otherwise choose the same free port before the server listens.
     with started_postgres(port=free_port(26_000 + os.getpid() % 5_000)) as server:
         yield server
 
@@ -211,7 +212,7 @@ def test_all_trials_survive_a_crash_and_restart_of_the_postgres_and_mlflow_serve
     until(lambda: executions.exists() and len(executions.read_text().splitlines()) > KILLED)
     postgres.stop(clean=False)
     server.kill()
-    (tmp_path / "killed").touch()  # trials end while both are away
+    (tmp_path / "killed").touch()  # lets some trials end while both servers are unavailable
     postgres.start()
     server.start()
     assert sweeping.poll() is None

@@ -13,7 +13,8 @@ from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
 
-#: Saves a better and better model; one that is run again finds nothing of the attempt before it.
+#: A notebook that saves its model after each epoch. The artifact folder of each attempt is empty at
+#: its start.
 PRETRAIN = (
     "import json, sweeper\nfrom pathlib import Path",
     "assert not list(sweeper.trial().artifact_dir.iterdir())",
@@ -48,10 +49,10 @@ def trials_of(stage: str) -> list[TrialMetadata]:
     return [read_metadata(notebook) or BLANK for notebook in notebooks]
 
 
-def test_a_second_stage_and_its_replays_start_from_the_best_trial_of_the_first(
+def test_a_second_study_and_its_replays_use_the_model_of_the_best_trial_of_the_first_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "two stages"  # with a space in its path
+    folder = tmp_path / "two stages"  # the path contains a space
     write_notebook(folder / "pretrain.ipynb", *PRETRAIN, parameters="width = 1")
     write_notebook(folder / "finetune.ipynb", *FINETUNE, parameters="encoder = ''\nlr = 0.1")
     for name, text in FILES.items():
@@ -74,7 +75,8 @@ def test_a_second_stage_and_its_replays_start_from_the_best_trial_of_the_first(
         assert (encoder.run_id, encoder.sha256) == (best, saved[best].sha256)
         assert trial.scores["acc"] == widths[best] + float(str(trial.params["lr"]))
 
-    # The replay of a trial reads the same file, and that of the first stage changes none.
+    # A replay of the second study reads the same model, and one of the first study does not change
+    # it.
     before = Path("out/pretrain/artifacts", best, "model.json").stat()
     assert main(["replay", f"out/pretrain.{best}.ipynb"]) == 0
     assert Path("out/pretrain/artifacts", best, "model.json").stat() == before

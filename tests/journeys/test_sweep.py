@@ -118,7 +118,7 @@ def test_scores_are_the_same_float_everywhere_and_mlflow_has_one_flat_run_per_tr
     assert "maximize val" in rest
 
 
-def test_layers_may_be_swept_as_lists_and_enqueued_by_hand(
+def test_lists_and_mappings_can_be_choices_of_a_swept_param_and_be_queued_by_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cells = (
@@ -152,7 +152,7 @@ def test_layers_may_be_swept_as_lists_and_enqueued_by_hand(
     assert queued in capsys.readouterr().out
 
 
-def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
+def test_a_sweep_without_a_completed_trial_exits_with_1() -> None:
     done = call(*project("1 / 0", settings="study: {name: hopeless, trials: 1}"), "--json")
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["best"] is None
@@ -211,7 +211,8 @@ def test_ctrl_c_twice_stops_the_sweep_cleanly_and_reports_it() -> None:
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
 
 
-#: Trains until the file `go` exists. If it should stop before, it saves a checkpoint.
+#: A training that ends when the file `go` exists. If `should_stop` returns true, it saves a
+#: checkpoint.
 SAVES_AT_ITS_END = """
 import time
 from pathlib import Path
@@ -229,7 +230,7 @@ val = epochs + x / 2
 
 
 @pytest.mark.parametrize("kernels", ["cold", "fork"])
-def test_trials_save_their_state_if_the_machine_sends_its_signals_to_all_processes(
+def test_trials_save_a_checkpoint_if_a_shutdown_sends_sigterm_to_all_processes(
     kernels: str, tmp_path: Path
 ) -> None:
     settings = f"study: {{name: preempted, trials: 8}}\nkernels: {kernels}"
@@ -243,7 +244,8 @@ def test_trials_save_their_state_if_the_machine_sends_its_signals_to_all_process
     everybody: list[Any] = [*marked, sweeping]
     for number in (signal.SIGHUP, signal.SIGTERM):
         for process in everybody:
-            with suppress(psutil.NoSuchProcess):  # A kernel of a later trial has ended.
+            # A kernel that was prepared for a later trial may have ended.
+            with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
     _, stderr = sweeping.communicate(timeout=60)
     assert sweeping.returncode == 143, stderr
@@ -255,7 +257,8 @@ def test_trials_save_their_state_if_the_machine_sends_its_signals_to_all_process
 
 
 def test_a_signal_that_was_ignored_from_the_start_does_not_end_the_sweep(tmp_path: Path) -> None:
-    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)  # as under `nohup`, and under `&`
+    # `nohup` makes a process ignore SIGHUP, and `&` SIGINT.
+    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     script = tmp_path / "nohup.py"
     lines = ["import signal, sys", "from sweeper.cli import main"]
     lines += [f"signal.signal({int(number)}, signal.SIG_IGN)" for number in ignored]
@@ -292,13 +295,13 @@ def test_kernels_of_a_killed_sweep_end_and_the_status_command_marks_its_trials_a
         assert node.metadata["sweeper"]["state"] == "stopped"
 
 
-def test_processes_that_outlive_a_sweep_and_its_guard_are_ended_by_the_next_command() -> None:
+def test_kernels_left_after_a_kill_of_sweep_and_guard_are_ended_by_the_next_command() -> None:
     sweeping = start_endless("guardless")
     children = psutil.Process(sweeping.pid).children()
     guards = [child for child in children if "guard.py" in str(child.cmdline())]
     assert guards
     for process in (psutil.Process(sweeping.pid), *guards):
-        process.suspend()  # else one ends what another has left
+        process.suspend()  # otherwise one of them would end the processes of another
     for process in (*guards, psutil.Process(sweeping.pid)):
         process.kill()
     sweeping.communicate()
@@ -308,7 +311,7 @@ def test_processes_that_outlive_a_sweep_and_its_guard_are_ended_by_the_next_comm
     until(lambda: not kernels_in(Path.cwd()))
 
 
-def test_the_next_sweep_writes_trials_that_mlflow_lacks() -> None:
+def test_the_next_sweep_writes_missing_and_incomplete_runs_of_earlier_trials_to_mlflow() -> None:
     result = sweep("missed", study={"trials": 3}).run().to_json()
     client = mlflow_client(result["tracking_uri"])
     lost, half, unreadable = (trial["mlflow_run_id"] for trial in result["trials"])
@@ -316,7 +319,8 @@ def test_the_next_sweep_writes_trials_that_mlflow_lacks() -> None:
     for never_written in (lost, unreadable):
         client.set_tag(never_written, "sweeper.study_id", "")
         client.delete_run(never_written)
-    Path("out/missed.0002.ipynb").write_text('{"cells": [')  # as after a full disk
+    # An incomplete file, as a full disk leaves it.
+    Path("out/missed.0002.ipynb").write_text('{"cells": [')
     again = sweep("missed", study={"trials": 3}).run().to_json()
     runs = runs_by_name(again)
     assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(
@@ -329,7 +333,7 @@ def test_the_next_sweep_writes_trials_that_mlflow_lacks() -> None:
         assert [m.step for m in history] == ([0] if trial["run_id"] == "0002" else [0, 1, 2])
 
 
-def test_a_trial_has_the_same_score_alone_and_next_to_others() -> None:
+def test_a_trial_has_the_same_score_with_one_slot_and_with_four() -> None:
     cells = (
         "import numpy as np, os\nrng = np.random.default_rng(seed)\n"
         "a = rng.normal(size=(400, 400)).astype('float32')\n"
@@ -392,7 +396,7 @@ def test_a_wrong_command_gets_one_message_and_writes_nothing(
         assert fragment in done.stderr
     *progress, message = done.stderr.splitlines()
     assert message.startswith("notebook_hpo.py: ")
-    # What needs the storage, MLflow or the kernels is looked at after the first line of progress.
+    # Checks that need the storage, MLflow or kernels come after the line "preparing the sweep".
     assert [line.partition("] ")[2][:9] for line in progress] in ([], ["preparing"])
     assert files() == before
 
@@ -458,7 +462,7 @@ def test_a_study_whose_folder_was_removed_starts_anew_and_keeps_its_old_runs_in_
         assert client.get_run(trial["mlflow_run_id"]).data.metrics == trial["scores"]
 
 
-def test_a_sweep_survives_its_observer_and_leaves_neither_thread_nor_process_behind(
+def test_a_sweep_whose_observer_raises_ends_normally_and_leaves_no_thread_or_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def observe(event: Event, _record: TrialRecord | None) -> None:
@@ -491,7 +495,8 @@ def test_a_stop_request_during_the_start_of_a_sweep_is_obeyed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     starting = sweep("early", study={"trials": 2}, without_kernels=True)
-    ask_to_stop(starting.plan.paths.requests, ALL)  # meant for an earlier sweep: dropped
+    # A request left over from an earlier sweep, which is dropped.
+    ask_to_stop(starting.plan.paths.requests, ALL)
     when_open = Tracker.when_open
     codes: list[int] = []
     stopping = threading.Thread(target=lambda: codes.append(main(["stop", "out/early"])))

@@ -26,12 +26,12 @@ STUDY = "study: {trials: 3, sampler: random}"
 def is_writer(process: psutil.Process) -> bool:
     try:
         return "tracking.writer" in " ".join(process.cmdline())
-    except psutil.Error:  # it has just ended
+    except psutil.Error:  # the process has just ended
         return False
 
 
-@pytest.mark.slow  # no test has imported MLflow for it
-def test_a_killed_writer_loses_nothing_and_a_signal_to_the_process_group_does_not_end_it(
+@pytest.mark.slow  # because the command imports MLflow itself
+def test_killing_the_process_that_writes_to_mlflow_loses_no_run_and_other_signals_do_not_end_it(
     tmp_path: Path,
 ) -> None:
     files = project(
@@ -44,13 +44,13 @@ def test_a_killed_writer_loses_nothing_and_a_signal_to_the_process_group_does_no
         until((tmp_path / "out" / "mlflow.db").exists)
         (writer,) = filter(is_writer, psutil.Process(sweeping.pid).children())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            writer.send_signal(number)  # as a machine that is taken away sends it to everyone
+            writer.send_signal(number)  # a preempted machine sends these signals to all processes
         assert writer.is_running()
         writer.suspend()
         (tmp_path / "go").touch()
         last = tmp_path / "out" / "0002.ipynb"
         until(lambda: '"completed"' in last.read_text() if last.exists() else False)
-        writer.kill()  # with all trials that it has been told of
+        writer.kill()  # the calls for all trials are lost with the process
         stdout, stderr = sweeping.communicate(timeout=120)
     assert sweeping.returncode == 0, stderr
     result = json.loads(stdout)

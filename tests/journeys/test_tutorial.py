@@ -36,8 +36,8 @@ def test_every_command_of_the_tutorial_runs_at_a_small_size(
     folder = tmp_path / "simclr"
     folder.mkdir()
     page = PAGE.read_text("utf-8")
-    made = make["Tutorial"](folder, is_small=True).run(page)  # raises where a command has failed
-    # The prose and the commands are the same, and each answer of a sweep names its best trial.
+    made = make["Tutorial"](folder, is_small=True).run(page)  # raises if a command has failed
+    # Compare prose and commands with the page. Outputs may differ, but must name a best trial.
     commands = re.compile(r"^\$ .*", re.MULTILINE)
     assert commands.findall(made) == commands.findall(page)
     assert made.count("\nbest: 0") == page.count("\nbest: 0")

@@ -23,7 +23,9 @@ CELLS = (
 )
 
 
-def test_replaced_values_give_the_same_bits_in_a_replay(tmp_path: Path) -> None:
+def test_trials_with_values_replaced_in_a_messy_notebook_are_equal_bit_for_bit_in_a_replay(
+    tmp_path: Path,
+) -> None:
     notebook = write_notebook(tmp_path / "messy.ipynb", *CELLS, parameters="")
     before = notebook.read_bytes()
     result = sweep_of(

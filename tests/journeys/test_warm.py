@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-#: Long enough for a zygote to be up before the sweep is over.
+#: A pause that is long enough for a zygote to start before the sweep ends.
 PAUSE = "import time\ntime.sleep(0.4)"
 
 
@@ -57,7 +57,7 @@ def metadata(record: Any) -> Any:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_no_more_kernels_are_forked_if_state_leaks_from_one_fork_to_the_next(
+def test_kernels_are_started_and_no_longer_forked_if_files_leak_from_one_trial_to_the_next(
     tmp_path: Path,
 ) -> None:
     """An example: a shared cell saves weights, and each trial loads, trains and saves them."""
@@ -77,7 +77,9 @@ def test_no_more_kernels_are_forked_if_state_leaks_from_one_fork_to_the_next(
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_trials_of_a_notebook_without_a_seed_draw_the_same_numbers(tmp_path: Path) -> None:
+def test_without_a_seed_all_trials_draw_the_same_random_numbers_in_started_and_forked_kernels(
+    tmp_path: Path,
+) -> None:
     result = sweep(
         tmp_path,
         "import random\nimport numpy as np",
@@ -93,7 +95,7 @@ def test_trials_of_a_notebook_without_a_seed_draw_the_same_numbers(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_shared_cells_without_a_seed_draw_what_they_draw_in_a_started_kernel(
+def test_unseeded_shared_cells_draw_the_same_random_numbers_as_in_a_started_kernel(
     tmp_path: Path,
 ) -> None:
     cells = ("import random\nimport numpy as np\ndata = np.random.rand()", PAUSE)
@@ -121,7 +123,9 @@ def test_torch_begins_with_the_same_seed_in_started_and_forked_kernels(tmp_path:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_no_two_trials_share_what_the_system_draws(tmp_path: Path) -> None:
+def test_random_numbers_of_the_operating_system_differ_between_all_forked_trials(
+    tmp_path: Path,
+) -> None:
     result = sweep(
         tmp_path,
         "import random, uuid\nimport numpy as np",
@@ -141,7 +145,7 @@ def test_no_two_trials_share_what_the_system_draws(tmp_path: Path) -> None:
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
 
-def test_a_zygote_that_dies_loses_no_trial(tmp_path: Path) -> None:
+def test_if_a_zygote_dies_no_trial_is_lost_and_another_zygote_forks_kernels(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         "import os, signal\nimport sweeper\nfrom pathlib import Path",
@@ -195,7 +199,9 @@ def test_notebooks_that_fail_only_in_forked_kernels_run_in_started_ones(tmp_path
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) -> None:
+def test_random_numbers_drawn_by_an_import_come_after_the_seed_in_a_forked_kernel_too(
+    tmp_path: Path,
+) -> None:
     """The import of rich's styles does so, and so does scikit-learn's import of it."""
     cells = (
         "import random; random.seed(1337)",
@@ -213,7 +219,7 @@ def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_state_that_a_module_creates_at_import_is_separate_for_each_trial(
+def test_a_folder_that_a_module_creates_at_import_is_another_one_in_each_forked_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Examples: a folder of a project's module, and a folder that a library removes at exit."""
@@ -239,8 +245,8 @@ def test_state_that_a_module_creates_at_import_is_separate_for_each_trial(
     assert metadata(result.records[-1]).proof == "equal"
 
 
-#: Runs through, also the first time that it is forked after the shared cell; later it hangs there,
-#: with two children, and tells who they are.
+#: A cell that completes in the first kernel that is forked after the shared cell. In later ones it
+#: hangs with two child processes, and writes the ids of all these processes to a file.
 HANGS = """
 import json, multiprocessing, os, subprocess, time
 from pathlib import Path

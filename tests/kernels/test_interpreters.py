@@ -17,7 +17,7 @@ from sweeper.kernels import choose_kernel
 def chosen(
     folder: Path, asked: str | None = None, *, named: str = "python3", is_python: bool = True
 ) -> str:
-    """Return the name of the kernel that runs a notebook in a folder."""
+    """Return the kernel that is chosen for a notebook in a folder: a name, or an interpreter."""
     return choose_kernel(
         asked, named=named, is_python=is_python, folder=folder, notebook="nb.ipynb"
     ).name

@@ -71,13 +71,13 @@ def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
     assert result.ending == Stopped()
 
 
-#: A function that computes a score for a minute, and a cell that cannot be interrupted.
+#: A function that computes a score for a minute, and a cell that catches the interrupt of a stop.
 SCORE_LATE = "import time\ndef late():\n    open('begun', 'w').close()\n    time.sleep(60)"
 SWALLOW = "try:\n    late()\nexcept KeyboardInterrupt:\n    score = 1.0"
 
 
 @pytest.mark.parametrize("swallows", [False, True])
-def test_a_stop_counts_that_has_interrupted_the_last_cell_or_the_reading_of_a_score(
+def test_a_stop_that_interrupts_the_last_cell_or_the_reading_of_a_score_makes_the_trial_stopped(
     tmp_path: Path, *, swallows: bool
 ) -> None:
     cells = [SCORE_LATE, SWALLOW] if swallows else [SCORE_LATE]
@@ -97,14 +97,16 @@ def test_a_stop_counts_that_has_interrupted_the_last_cell_or_the_reading_of_a_sc
     assert result.ending == Stopped()
 
 
-def test_a_kernel_that_ends_while_a_score_is_read_has_died(tmp_path: Path) -> None:
+def test_a_kernel_that_exits_while_a_score_is_read_counts_as_died(tmp_path: Path) -> None:
     source = write_notebook(tmp_path / "nb.ipynb", "import os")
     with kernel_pool(tmp_path, imports=None) as pool:
         _, result = run_alone(source, pool, variables=["os._exit(3)"])
     assert (result.ending, result.exit_code) == (KernelDied(), 3)
 
 
-def test_a_notebook_that_lets_its_kernel_end_in_good_order_has_finished(tmp_path: Path) -> None:
+def test_a_notebook_that_shuts_down_its_kernel_in_an_orderly_way_counts_as_finished(
+    tmp_path: Path,
+) -> None:
     ends = "get_ipython().kernel.do_shutdown(True)"
     source = write_notebook(tmp_path / "nb.ipynb", f"import time\n{ends}; time.sleep(2)")
     with kernel_pool(tmp_path, imports=None) as pool:
@@ -112,7 +114,7 @@ def test_a_notebook_that_lets_its_kernel_end_in_good_order_has_finished(tmp_path
     assert result.ending == Finished()
 
 
-def test_a_client_without_descriptors_for_its_sockets_closes_those_that_it_has(
+def test_a_client_that_runs_out_of_file_descriptors_closes_the_sockets_it_has_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     client = QuickClient(connection_file=str(tmp_path / "k.json"))
@@ -139,7 +141,7 @@ def _without_descriptors(*_: Any, **__: Any) -> NoReturn:
     raise ZMQError(errno.EMFILE)
 
 
-#: A sweep whose kernel is paused. Its argument is the folder of the tests' modules.
+#: A program: a sweep whose kernel is paused (SIGSTOP). Its argument is the folder of test helpers.
 STANDS_STILL = """
 import sys
 from pathlib import Path
@@ -163,7 +165,8 @@ def test_a_paused_kernel_ends_if_its_sweep_and_its_guard_are_killed(
         token = sweep.stdout.readline().strip()
         children = until(lambda: _children_if_one_stands_still(sweep.pid))
         guard = [child for child in children if "guard.py" in str(child.cmdline())]
-        until(lambda: len(marked_processes(token)) == 1)  # none while a process calls `exec`
+        # A process that is calling `exec` shows no mark for a moment.
+        until(lambda: len(marked_processes(token)) == 1)
         pids = [sweep.pid, *(process.pid for process in guard)]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
@@ -207,7 +210,9 @@ def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables
         assert server.available.stage is Stage.NEVER
 
 
-def test_shared_cells_that_end_with_a_replaced_zygote_are_not_blamed(tmp_path: Path) -> None:
+def test_replacing_a_zygote_while_it_runs_shared_cells_is_not_reported_as_their_fault(
+    tmp_path: Path,
+) -> None:
     cell = "open('begun', 'w').close()\nimport time\ntime.sleep(60)"
     source = write_notebook(tmp_path / "nb.ipynb", cell, parameters="x = 1", shared=1)
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
@@ -223,7 +228,7 @@ def test_shared_cells_that_end_with_a_replaced_zygote_are_not_blamed(tmp_path: P
 def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The tests' own process has this variable too, if it has imported the library.
+    # The process of the tests may have this variable as well, if it has imported the library.
     monkeypatch.delitem(kernels_alone.ENVIRONMENT, "KMP_INIT_AT_FORK", raising=False)
     set_by_library = {"KMP_INIT_AT_FORK": "FALSE"}
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
@@ -238,8 +243,8 @@ def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_va
         kernel.kill()
 
 
-#: Makes the kernel send its next replies as ipykernel 7.0 to 7.3 do, so that it overlooks requests,
-#: and so slowly that a request always arrives meanwhile.
+#: A cell that makes the kernel overlook requests, as ipykernel 7.0 to 7.3 can: its next replies are
+#: sent so slowly that a request always arrives meanwhile.
 OVERLOOK = """
 import time
 import zmq
@@ -258,7 +263,7 @@ thread.io_loop.add_callback(to_thread.on_recv, thread.io_loop, send)
 
 
 @pytest.mark.parametrize("cells", [(OVERLOOK, "score = 3.0"), ("score = 3.0" + OVERLOOK,)])
-def test_a_request_that_the_kernel_overlooks_is_answered_after_a_new_connection(
+def test_a_request_that_the_kernel_overlooks_is_sent_again_over_a_new_connection(
     tmp_path: Path, cells: tuple[str, ...]
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", *cells)
@@ -277,7 +282,7 @@ NOTEBOOK = (
 
 
 @FORKED_OR_NOT
-def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
+def test_a_kernel_does_not_import_a_debugger_but_its_notebook_can(
     is_forked: bool, tmp_path: Path
 ) -> None:
     source = write_notebook(tmp_path / "nb.ipynb", *NOTEBOOK)
@@ -289,7 +294,7 @@ def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
 
 @FORKED_OR_NOT
 def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_path: Path) -> None:
-    # Several times what ZeroMQ and the operating system buffer for a slow reader.
+    # The cell prints several times what ZeroMQ and the system buffer for a slow reader.
     cell = (
         "import subprocess, time\n"
         f"subprocess.Popen('kill -STOP {os.getpid()}; sleep 2.5; kill -CONT {os.getpid()}', "
@@ -314,7 +319,9 @@ listens = sum(it.status == psutil.CONN_LISTEN for it in psutil.Process().net_con
 
 
 @FORKED_OR_NOT
-def test_forked_children_print_without_an_open_port(is_forked: bool, tmp_path: Path) -> None:
+def test_prints_of_a_notebooks_child_process_arrive_although_the_kernel_opens_no_port(
+    is_forked: bool, tmp_path: Path
+) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", PRINTING_CHILD, "import time; time.sleep(1)")
     with kernel_pool(tmp_path, imports="import psutil" if is_forked else None) as pool:
         node, result = run_alone(notebook, pool, variables=["listens"])
@@ -323,7 +330,8 @@ def test_forked_children_print_without_an_open_port(is_forked: bool, tmp_path: P
     assert "printed by a child" in str([cell.get("outputs") for cell in node.cells])
 
 
-#: Signals that end nothing in the kernel itself, but its children, until the notebook handles them.
+#: A cell that sends SIGTERM and SIGHUP: they do not end the kernel, but end its child processes. A
+#: handler that the notebook sets receives them.
 SIGNALLED = """
 import multiprocessing, os, signal, subprocess, time
 numbers = [signal.SIGTERM, signal.SIGHUP]

@@ -42,7 +42,8 @@ IPKernelApp.launch_instance(kernel_class=Bash)
 @pytest.mark.parametrize(
     ("language", "source"),
     [
-        ("R", "# Parameters\nx = 1.5\n"),  # as written in the kernelspec of IRkernel
+        # IRkernel's kernelspec spells its language R in upper case.
+        ("R", "# Parameters\nx = 1.5\n"),
         ("julia", "# Parameters\nx = 1.5\n"),
         ("bash", "# Parameters\nx=1.5\n"),
         ("scala", "// Parameters\nval x = 1.5\n"),
@@ -68,7 +69,8 @@ def test_a_kernelspec_may_spell_its_language_python_in_upper_case(
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
-    # Kernels of R and Rust may not find a Unix socket, and a script may start any kernel.
+    # Kernels in other languages may not support Unix sockets. A script may start any kernel, so it
+    # gets TCP.
     ("starter", "transport"),
     [("interpreter", "ipc"), ("script", "tcp")],
 )

@@ -55,12 +55,13 @@ def test_a_machine_runs_as_many_trials_as_it_has_cores_and_at_least_one() -> Non
 OWN = {
     "memory.max": str(8 * GIB),
     "memory.current": str(5 * GIB),
-    # Files that were read make room.
+    # Cached files count as free, because the system can drop them.
     "memory.stat": f"anon 7\ninactive_file {GIB // 2}\nactive_file {GIB // 4}\n"
     f"slab_reclaimable {GIB // 4}",
 }
 VERSION_1 = {
-    "memory__memory.limit_in_bytes": "9223372036854771712",  # no limit
+    # Version 1 states this number if there is no limit.
+    "memory__memory.limit_in_bytes": "9223372036854771712",
     "memory__memory.usage_in_bytes": str(90 * GIB),
     "memory__job__memory.limit_in_bytes": str(8 * GIB),
     "memory__job__memory.usage_in_bytes": str(5 * GIB),
@@ -102,10 +103,11 @@ def test_free_memory_is_the_smallest_of_all_control_groups(
         ("0::/job/task", NESTED, "0::/job/another", True),
         ("0::/job/task", NESTED, "0::/job_2", False),
         ("4:memory:/job\n0::/", VERSION_1, "4:memory:/\n0::/", False),
-        ("0::/user/one", {}, "0::/user/two", True),  # The machine has the only limit.
+        # No group has a limit, so the machine's memory is shared.
+        ("0::/user/one", {}, "0::/user/two", True),
     ],
 )
-def test_a_process_shares_the_memory_of_a_limit_only_if_it_is_below_the_limit(
+def test_two_processes_share_memory_only_if_both_are_in_the_control_group_with_the_limit(
     tmp_path: Path, groups: str, limits: dict[str, str], other: str, is_shared: bool
 ) -> None:
     root = machine(tmp_path, groups, **limits)
@@ -122,7 +124,7 @@ def test_the_number_of_slots_depends_only_on_cores_if_the_free_memory_is_unknown
     assert read_jobs("auto", 1, tmp_path)[0] == usable_cores()
 
 
-def test_a_number_of_jobs_is_used_unchanged_and_other_words_are_refused() -> None:
+def test_the_option_jobs_is_a_number_from_1_to_1000_or_is_refused() -> None:
     assert read_jobs(7, 1) == (7, "")
     assert read_jobs("3", 1) == (3, "")
     for wrong in ("0", "-1", "1001", "many", ""):
@@ -136,7 +138,7 @@ def test_a_number_of_jobs_is_used_unchanged_and_other_words_are_refused() -> Non
         ("0::/job/task", {"job__task__memory.events": "oom 9\noom_kill 4\noom_group_kill 0"}),
         ("0::/on/its/host", {"memory.events": "low 0\noom_kill 4"}),
         ("5:cpu:/\n4:memory:/job\n0::/", {"memory__job__memory.oom_control": "oom_kill 4"}),
-        ("0::/", {"cgroup.procs": "1"}),  # the root group counts nothing
+        ("0::/", {"cgroup.procs": "1"}),  # the root group has no counter
         ("", {}),
     ],
 )
@@ -202,7 +204,7 @@ def test_no_trial_is_frozen_if_only_a_quarter_of_the_processes_and_threads_is_le
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system counts no threads")
-def test_the_limit_of_a_users_processes_counts_threads_and_does_not_bind_root(
+def test_the_limit_of_a_users_processes_includes_threads_and_does_not_apply_to_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))

@@ -14,7 +14,7 @@ from studies import until
 from sweeper.machine.claims import Claim, Claims
 
 ONE = Claim(claim_bytes=9, used_bytes=8)
-#: The same memory reservation as another sweep sees it.
+#: The memory reservation `ONE` as another sweep reads it.
 SEEN = replace(ONE, pid=os.getpid())
 
 OTHER = """
@@ -45,7 +45,7 @@ def test_a_sweep_sees_the_memory_reservations_of_other_sweeps_but_not_its_own(
     assert there.of_others("GPU-a") == []
 
 
-def test_the_files_of_a_sweep_never_seem_abandoned(tmp_path: Path) -> None:
+def test_writing_memory_reservations_renews_the_times_of_a_sweeps_files(tmp_path: Path) -> None:
     claims = Claims(tmp_path / "c")
     claims.write({"GPU-a": [ONE]})
     files = [*(tmp_path / "c").iterdir()]
@@ -79,7 +79,7 @@ def test_a_sweep_is_not_blocked_while_another_sweep_reserves_gpu_memory(tmp_path
         assert is_theirs
 
 
-def test_sweeps_share_another_folder_if_another_user_has_made_one_of_its_name(
+def test_sweeps_use_another_common_folder_if_the_usual_one_is_a_link_of_another_user(
     tmp_path: Path,
 ) -> None:
     target = tmp_path / "target"

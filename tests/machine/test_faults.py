@@ -81,7 +81,7 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         ("LOST_PROCESS", "BrokenProcessPool: A process in the process pool was terminated"),
         ("LOST_PROCESS", "ProcessExitedException: process 0 terminated with signal SIGKILL"),
         ("LOST_PROCESS", "CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>."),
-        # nobody's but the notebook's
+        # no fault of GPU or machine, but of the notebook
         (None, "ValueError: the queue is out of memory slots"),
         (None, "ValueError: a MemoryErrorLike"),
         (

@@ -60,7 +60,7 @@ def test_the_message_about_an_unknown_gpu_lists_the_existing_ones(
         ("MIG-x,GPU-a", []),
         ("", []),
         ("-1", []),
-        ("0,-1,1", ["GPU-a"]),  # CUDA sees nothing after an index that does not exist
+        ("0,-1,1", ["GPU-a"]),  # CUDA ignores all entries after an index that does not exist
     ],
 )
 def test_only_gpus_that_this_process_may_see_are_used(
@@ -70,7 +70,7 @@ def test_only_gpus_that_this_process_may_see_are_used(
     assert found("auto") == gpus
 
 
-def test_a_number_means_the_same_gpu_if_one_before_it_has_failed(
+def test_a_number_in_cuda_visible_devices_means_the_same_gpu_after_an_earlier_one_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = StatedDriver("GPU-0", "GPU-1", "MIG-2", "GPU-3")
@@ -81,7 +81,7 @@ def test_a_number_means_the_same_gpu_if_one_before_it_has_failed(
     assert chosen_gpus(wanted(), driver) == []
 
 
-def test_numbers_in_a_parameters_file_are_those_of_nvidia_smi() -> None:
+def test_without_cuda_visible_devices_gpu_numbers_in_a_file_are_those_of_nvidia_smi() -> None:
     driver = StatedDriver("GPU-0", "MIG-1", "MIG-2", "GPU-2")
     parts = [replace(gpu, number=1) for gpu in driver.gpus[1:3]]
     driver.gpus = [*parts, replace(driver.gpus[3], number=2)]  # GPU 0 has failed
@@ -91,7 +91,7 @@ def test_numbers_in_a_parameters_file_are_those_of_nvidia_smi() -> None:
         chosen_gpus(wanted([0]), driver)
 
 
-def test_numbers_in_a_parameters_file_are_positions_among_the_visible_gpus(
+def test_with_cuda_visible_devices_gpu_numbers_in_a_file_are_positions_in_that_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")

@@ -23,7 +23,7 @@ from sweeper.guard import mark_of
 from sweeper.machine.mps import Mps, why_not
 from sweeper.machine.nvml import Gpu
 
-pytestmark = pytest.mark.slow  # they start processes
+pytestmark = pytest.mark.slow  # because processes are started
 
 
 def a_gpu(uuid: str = "GPU-a") -> Gpu:
@@ -144,7 +144,8 @@ def test_a_trial_that_must_be_alone_does_not_use_mps(program: Path, tmp_path: Pa
     mps = Mps()
     with serving(mps, tmp_path):
         assert mps.env_of(a_gpu(), is_alone=True) == {}
-        exclusive = replace(a_gpu(), is_exclusive=True)  # the server is the one process on it
+        # In exclusive mode only MPS's server may use the GPU, so even a lone trial uses MPS.
+        exclusive = replace(a_gpu(), is_exclusive=True)
         assert mps.env_of(exclusive, is_alone=True) == mps.env_of(exclusive, is_alone=False)
 
 

@@ -101,7 +101,7 @@ class Trial:
         return self.place is None and self.error is None
 
     def asks(self, *frozen: Trial) -> bool:
-        """Return whether the trial waits, and asks these frozen trials alone to make room."""
+        """Return whether the trial waits and asks exactly these frozen trials to free resources."""
         assert self.has_to_wait()
         return list(self.asked[-1].by) == [trial.running.control for trial in frozen]
 
@@ -122,7 +122,7 @@ class Trial:
         return self.waits
 
     def shows(self, driver: StatedDriver, gib: float, gpu: str = "GPU-a") -> None:
-        """Use GPU memory, and report steps."""
+        """Let the driver state that the trial uses this GPU memory, and report steps."""
         pid = self.running.points.pid or os.getpid()
         self.running.points.note_kernel(pid)
         driver.by_process[gpu][pid] = round(gib * GIB)
@@ -157,7 +157,7 @@ def names(place: Place) -> str:
 
 
 def learned(places: Places, gib: float) -> Places:
-    """Return the places after a trial that used this much GPU memory and completed."""
+    """Return the places after a completed trial whose memory peak, in GiB, they have measured."""
     with places.lease(trial_spec(), RunningTrial()) as place:
         places.settle(place, COMPLETED, torch_bytes=round(gib * GIB) - CONTEXT_BYTES)
     return places
@@ -176,7 +176,7 @@ def test_kernels_see_no_gpu_with_gpus_none_and_all_gpus_if_nvml_is_missing(
         assert (place.gpus, place.env) == ([], {})
 
 
-def test_kernels_have_a_fixed_number_of_threads_and_other_settings_that_change_bits() -> None:
+def test_the_environment_of_kernels_fixes_threads_hash_seed_and_cublas_for_equal_results() -> None:
     env = Places(resources=Resources(cpus_per_trial=3)).env
     assert list(env.values()).count("3") == 5
     assert (env["OMP_NUM_THREADS"], env["PYTHONHASHSEED"]) == ("3", "0")
@@ -187,7 +187,8 @@ def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
-    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")  # a user's own word counts
+    # A variable that the user has set is kept.
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
     env = make("GPU-a").env
     assert env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert env["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
@@ -197,7 +198,7 @@ def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
 # --- the memory of the machine -------------------------------------------------------------------
 
 
-def test_trials_without_gpus_run_at_the_same_time_and_know_whether_they_were_alone() -> None:
+def test_trials_without_gpus_run_at_the_same_time_and_record_whether_they_were_alone() -> None:
     places = Places()
     first = Trial(places)
     assert first.begun().is_alone
@@ -230,7 +231,7 @@ def test_a_trial_that_must_be_alone_waits_for_all_others_and_later_ones_wait_for
     after.begun()
 
 
-def test_a_stop_ends_the_wait_of_a_trial_and_later_trials_continue() -> None:
+def test_a_stop_ends_a_trials_wait_for_an_empty_machine_and_lets_later_trials_begin() -> None:
     places = Places(look_s=10)
     _, alone = Trial(places), Trial(places, AloneOn.MACHINE)
     after = Trial(places)
@@ -240,7 +241,7 @@ def test_a_stop_ends_the_wait_of_a_trial_and_later_trials_continue() -> None:
     after.begun()
 
 
-def test_a_trial_knows_the_out_of_memory_kills_since_it_began(tmp_path: Path) -> None:
+def test_only_out_of_memory_kills_after_a_trials_beginning_count_against_it(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     counts = tmp_path / "proc" / "vmstat"
     counts.write_text("oom_kill 3\n")
@@ -273,7 +274,9 @@ def test_as_many_trials_share_a_gpu_as_their_stated_memory_allows(make: Make) ->
     assert alone.begun().memory_fraction is None
 
 
-def test_a_trial_reserves_the_largest_peak_so_far_plus_a_tenth(make: Make) -> None:
+def test_a_trial_reserves_the_largest_gpu_memory_peak_of_earlier_trials_plus_a_tenth(
+    make: Make,
+) -> None:
     places = learned(learned(make("GPU-a"), 10), 4)
     trials = [Trial(places, number=number) for number in range(4)]
     assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
@@ -285,7 +288,7 @@ def test_a_trial_reserves_the_largest_peak_so_far_plus_a_tenth(make: Make) -> No
 
 def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     driver = StatedDriver("GPU-a", "GPU-b", "GPU-c")
-    driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # by other programs
+    driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # memory used by other programs
     places = learned(make(driver=driver), 10)
     trials = [Trial(places, number=number) for number in range(7)]
     found = [names(trial.begun()) for trial in trials]
@@ -316,7 +319,7 @@ def test_a_smaller_gpu_is_used_at_once_but_not_for_a_trial_that_does_not_fit(mak
 
 
 @pytest.mark.parametrize("alone_on", [None, AloneOn.GPU])
-def test_a_larger_gpu_whose_memory_another_program_uses_is_not_waited_for(
+def test_a_trial_uses_a_small_free_gpu_and_does_not_wait_for_a_larger_one_in_use(
     make: Make, alone_on: AloneOn | None
 ) -> None:
     driver = StatedDriver("GPU-big", "GPU-small")
@@ -325,7 +328,9 @@ def test_a_larger_gpu_whose_memory_another_program_uses_is_not_waited_for(
     assert names(Trial(make(driver=driver), alone_on).begun()) == "GPU-small"
 
 
-def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:
+def test_a_trial_waits_if_other_programs_use_the_gpu_memory_that_it_would_reserve(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 10)
     driver.used["GPU-a"] = 31 * GIB
@@ -336,7 +341,7 @@ def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:
     assert not trial.begun().is_alone_on_gpu
 
 
-def test_a_trial_that_fits_next_to_a_desktop_does_not_wait_for_the_end_of_the_desktop(
+def test_a_trial_begins_next_to_a_desktop_program_if_both_fit_on_the_gpu(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a", memory_bytes=8 * GIB)
@@ -372,7 +377,9 @@ def test_the_first_trial_is_alone_until_its_peak_is_known_and_then_others_join_o
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
 
-def test_a_trial_that_keeps_its_gpu_busy_has_a_known_peak_without_a_report(make: Make) -> None:
+def test_the_memory_peak_of_a_trial_without_reports_is_known_once_its_gpu_is_busy(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver)
     _, second = Trial(places), Trial(places)
@@ -404,7 +411,7 @@ def test_a_peak_that_could_not_be_measured_does_not_change_later_reservations(
 
 
 @pytest.mark.parametrize(("busy_share", "peak_bytes"), [(0.5, None), (None, None), (0.0, 0)])
-def test_a_peak_of_zero_bytes_counts_only_if_the_gpu_did_no_work(
+def test_a_measured_peak_of_zero_bytes_is_believed_only_if_the_gpu_did_no_work(
     make: Make, busy_share: float | None, peak_bytes: int | None
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -415,12 +422,14 @@ def test_a_peak_of_zero_bytes_counts_only_if_the_gpu_did_no_work(
         settled = places.settle(place, COMPLETED)
         assert settled.gpu is not None
         assert settled.gpu.peak_bytes == peak_bytes
-    if peak_bytes == 0:  # others join it from then on
+    if peak_bytes == 0:  # now the peak is known, so other trials may share the GPU
         trials = [Trial(places) for _ in range(9)]
         assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
 
 
-def test_a_trial_that_ran_out_of_gpu_memory_gets_an_empty_gpu_and_no_limit(make: Make) -> None:
+def test_a_trial_that_ran_out_of_gpu_memory_runs_again_on_an_empty_gpu_without_a_memory_limit(
+    make: Make,
+) -> None:
     places = learned(make("GPU-a"), 10)
     beside, alone = Trial(places), Trial(places, AloneOn.GPU)
     after = Trial(places)
@@ -436,7 +445,9 @@ def test_a_trial_that_ran_out_of_gpu_memory_gets_an_empty_gpu_and_no_limit(make:
     after.begun()
 
 
-def test_a_trial_that_needs_more_memory_than_any_gpu_has_gets_a_gpu_alone(make: Make) -> None:
+def test_a_trial_predicted_to_need_more_memory_than_any_gpu_has_gets_a_gpu_alone(
+    make: Make,
+) -> None:
     places = learned(make("GPU-a"), 39)
     first = Trial(places)
     first.begun()
@@ -444,7 +455,7 @@ def test_a_trial_that_needs_more_memory_than_any_gpu_has_gets_a_gpu_alone(make: 
     assert second.has_to_wait()
 
 
-def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
+def test_trials_with_several_gpus_share_none_of_them(make: Make) -> None:
     places = make("GPU-a", "GPU-b", "GPU-c", gpus_per_trial=2)
     first = Trial(places)
     assert names(first.begun()) == "GPU-a,GPU-b"
@@ -504,7 +515,8 @@ def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
     places = Places.of_machine(Resources(gpus="none"), jobs=1, shares_machine=True)
-    monkeypatch.setattr(places, "_is_next_to_sweep", lambda: True)  # Each worker has its own mark.
+    # Each Dask worker has its own mark, so others look like other sweeps.
+    monkeypatch.setattr(places, "_is_next_to_sweep", lambda: True)
     with places.lease(trial_spec(alone_on=AloneOn.MACHINE), RunningTrial()) as place:
         assert places.settle(place, outcome) == outcome
 
@@ -518,7 +530,7 @@ def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory
         ("another", 10, AloneOn.MACHINE, False, TrialState.STOPPED),
     ],
 )
-def test_lack_of_host_memory_next_to_another_sweep_is_no_outcome_of_a_trial(
+def test_a_trial_alone_that_lacks_host_memory_next_to_another_sweep_is_stopped_and_not_failed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mark: str,
@@ -541,7 +553,7 @@ def test_lack_of_host_memory_next_to_another_sweep_is_no_outcome_of_a_trial(
     assert (settled.is_infeasible, settled.state) == (is_infeasible, state)
 
 
-def test_a_trial_is_not_infeasible_if_another_sweep_or_program_has_come_to_its_gpu(
+def test_a_trial_out_of_memory_is_not_infeasible_if_another_sweep_or_program_used_its_gpu(
     make: Make,
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="why")
@@ -567,13 +579,15 @@ def test_a_trial_is_not_infeasible_if_another_sweep_or_program_has_come_to_its_g
     assert not places.settle(place, outcome).is_infeasible
 
 
-def test_a_command_of_the_trial_is_no_other_program_on_its_gpu(make: Make) -> None:
+def test_gpu_memory_used_by_a_shell_command_of_the_trial_counts_as_the_trials_own(
+    make: Make,
+) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="why")
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 1)
     trial = Trial(places)
     place = trial.begun()
-    code = "setsid sleep 60 & echo $!; wait"  # as `!python train.py` has a session of its own
+    code = "setsid sleep 60 & echo $!; wait"  # a shell command of a notebook has its own session
     kernel = subprocess.Popen(["sh", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     with kernel, process() as other:
         assert kernel.stdout is not None
@@ -588,7 +602,9 @@ def test_a_command_of_the_trial_is_no_other_program_on_its_gpu(make: Make) -> No
         os.kill(command, signal.SIGKILL)
 
 
-def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(make: Make) -> None:
+def test_a_gpu_library_that_fails_to_start_counts_as_out_of_memory_only_on_a_shared_gpu(
+    make: Make,
+) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="oh")
     places = make("GPU-a")
     with places.lease(trial_spec(), RunningTrial()) as place:
@@ -599,8 +615,8 @@ def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(ma
         assert places.settle(place, outcome, fault=fault).reason is Reason.OUT_OF_MEMORY
 
 
-def test_without_a_known_gpu_a_trial_that_must_be_alone_gets_the_whole_machine() -> None:
-    """XLA uses this message also without a GPU; only the notebook sees GPUs of other makers."""
+def test_without_a_known_gpu_an_out_of_memory_error_counts_as_lack_of_host_memory() -> None:
+    """XLA raises this error for host memory too. GPUs other than NVIDIA's are not listed."""
     places = Places()
     message = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message=message)
@@ -621,7 +637,7 @@ class NoCheckpoints(CudaCheckpoints):
     lock = checkpoint = restore = unlock = _accept
 
 
-def test_a_trial_that_runs_alone_asks_frozen_trials_to_end_once_no_other_one_runs() -> None:
+def test_a_trial_that_needs_the_machine_alone_asks_frozen_trials_to_end_if_no_other_runs() -> None:
     places = Places(look_s=0.01)
     first, second = Trial(places, number=0), Trial(places, number=1)
     first.freeze()
@@ -637,7 +653,9 @@ def test_a_trial_that_runs_alone_asks_frozen_trials_to_end_once_no_other_one_run
     assert alone.begun().is_alone
 
 
-def test_a_trial_asks_only_frozen_trials_without_which_it_could_begin(make: Make) -> None:
+def test_a_waiting_trial_asks_only_those_frozen_trials_to_leave_that_keep_it_from_beginning(
+    make: Make,
+) -> None:
     places = make("GPU-a", "GPU-b", gpu_memory=18 * GIB)
     trials = [Trial(places, number=number) for number in range(4)]
     on_a = [trial for trial in trials if names(trial.begun()) == "GPU-a"]
@@ -654,7 +672,7 @@ def test_a_trial_asks_only_frozen_trials_without_which_it_could_begin(make: Make
     assert set(other.asked[-1].by) == {t.running.control for t in (*on_a, on_b[0])}
 
 
-def test_a_trial_that_runs_out_of_gpu_memory_costs_no_frozen_trial_while_others_run(
+def test_a_trial_that_needs_an_empty_gpu_asks_no_frozen_trial_to_leave_while_another_runs_there(
     make: Make,
 ) -> None:
     places = make("GPU-a", gpu_memory=18 * GIB)
@@ -685,7 +703,7 @@ def test_no_frozen_trial_makes_room_on_a_gpu_that_another_sweep_or_program_fills
         assert waiting.asks(frozen)
 
 
-def test_no_frozen_trial_makes_room_while_a_kernel_is_ending_that_will_free_enough(
+def test_no_frozen_trial_is_asked_to_leave_while_an_ending_kernel_will_free_enough_memory(
     make: Make,
 ) -> None:
     places = make("GPU-a", gpu_memory=18 * GIB)
@@ -720,7 +738,9 @@ def test_the_peak_of_a_trial_that_was_frozen_at_its_first_report_becomes_known(m
         assert second.asked == []
 
 
-def test_a_trial_can_be_frozen_for_one_that_waits_if_it_can_leave_its_gpu(make: Make) -> None:
+def test_a_running_trial_can_be_frozen_for_a_waiting_one_if_its_memory_can_leave_the_gpu(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver, checkpoints=NoCheckpoints(), gpu_memory=18 * GIB)
     with process() as pid:
@@ -737,7 +757,7 @@ def test_a_trial_can_be_frozen_for_one_that_waits_if_it_can_leave_its_gpu(make: 
         assert machine.blocked() == Blocked(), "that one waits until this trial has ended"
 
 
-def test_a_trial_that_would_keep_its_gpu_memory_is_not_frozen_while_others_wait(
+def test_a_running_trial_whose_memory_cannot_leave_the_gpu_is_not_frozen_while_others_wait(
     make: Make,
 ) -> None:
     places = make("GPU-a", gpu_memory=18 * GIB)
@@ -746,7 +766,7 @@ def test_a_trial_that_would_keep_its_gpu_memory_is_not_frozen_while_others_wait(
     assert places.machine_of(first.begun()).blocked() == Blocked()
 
 
-def test_a_trial_that_cannot_leave_its_gpu_is_frozen_when_a_frozen_one_has_left_it(
+def test_freezing_a_trial_that_cannot_leave_its_gpu_asks_an_already_frozen_one_to_leave(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -763,7 +783,7 @@ def test_a_trial_that_cannot_leave_its_gpu_is_frozen_when_a_frozen_one_has_left_
         assert blocked == Blocked(by=[frozen.running.control], lacks_gpu=True)
 
 
-def test_a_trial_alone_on_the_machine_waits_for_those_that_are_off_their_gpu_and_may_return(
+def test_a_trial_that_needs_the_machine_alone_waits_for_thawed_trials_that_return_to_their_gpu(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -788,7 +808,7 @@ def test_a_trial_alone_on_the_machine_waits_for_those_that_are_off_their_gpu_and
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------
 
 
-def test_a_wait_for_another_sweeps_gpu_is_said_once_with_the_process_that_uses_it(
+def test_a_wait_for_a_gpu_of_another_sweep_is_logged_once_with_that_sweeps_process(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Trial(make("GPU-a"))
@@ -801,7 +821,7 @@ def test_a_wait_for_another_sweeps_gpu_is_said_once_with_the_process_that_uses_i
     assert_says(said, "0000 waits for", "another sweep", f"process {os.getpid()}")
 
 
-def test_a_wait_for_trials_of_the_same_sweep_is_not_said(
+def test_a_wait_for_trials_of_the_same_sweep_is_not_logged(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     places = make("GPU-a")
@@ -847,7 +867,7 @@ def test_a_gpu_with_an_uncorrectable_error_is_no_longer_used(make: Make) -> None
         places.lease(trial_spec(), RunningTrial()).__enter__()
 
 
-def test_what_a_trial_waits_for_is_logged_once(
+def test_the_reason_for_which_a_trial_waits_is_logged_once(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     places = learned(make("GPU-a"), 30)

@@ -1,4 +1,4 @@
-"""Test how a failure is classified, depending on what the trial had to itself."""
+"""Test how a failure is classified, depending on whether memory and GPU were shared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MPS = replace(BESIDE, shares_by_mps=True)
         (Reason.CELL_ERROR, replace(BESIDE, fault=Fault.CUDA), Reason.CELL_ERROR, False),
     ],
 )
-def test_the_reason_of_a_failure_depends_on_the_memory_and_gpus_that_the_trial_did_not_share(
+def test_the_reason_of_a_failure_depends_on_whether_the_trial_shared_memory_and_gpu(
     reason: Reason, had: Circumstances, counts_as: Reason, is_infeasible: bool
 ) -> None:
     failed = TrialOutcome(state=TrialState.FAILED, reason=reason, message="why")
@@ -60,7 +60,7 @@ def test_a_trial_that_lacked_memory_next_to_another_sweep_is_stopped_and_run_aga
     assert "another sweep" in outcome.message and "why" in outcome.message
 
 
-def test_a_trial_whose_gpu_has_failed_is_stopped_and_run_elsewhere() -> None:
+def test_a_trial_whose_gpu_has_failed_is_stopped_with_the_reason_gpu_fault() -> None:
     failed = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="why")
     outcome = settled(failed, replace(ALONE, failed_gpus="GPU-a"))
     assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.GPU_FAULT)

@@ -158,7 +158,7 @@ def test_a_frozen_trial_gives_its_gpu_memory_to_another_trial_and_continues_late
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint"])
-def test_a_trial_that_the_driver_refuses_to_take_off_stays_on_its_gpu_and_is_not_asked_again(
+def test_a_frozen_trial_stays_on_its_gpu_for_good_after_the_driver_refused_to_take_it_off(
     begin: Callable[[int], Trial], checkpoints: SimulatedCheckpoints, step: str
 ) -> None:
     trial = begin(0)
@@ -172,7 +172,7 @@ def test_a_trial_that_the_driver_refuses_to_take_off_stays_on_its_gpu_and_is_not
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])
-def test_memory_is_freed_whatever_happens_to_a_process_on_its_way(
+def test_gpu_memory_is_freed_if_a_process_dies_or_stops_while_it_leaves_the_gpu_or_returns(
     begin: Callable[[int], Trial],
     checkpoints: SimulatedCheckpoints,
     gpus: SimulatedGpus,
@@ -204,7 +204,9 @@ def test_memory_is_freed_whatever_happens_to_a_process_on_its_way(
     begin(1).works()
 
 
-def test_a_stop_ends_the_wait_for_a_gpu(begin: Callable[[int], Trial]) -> None:
+def test_a_stop_ends_a_thawed_trials_wait_for_its_return_to_the_gpu(
+    begin: Callable[[int], Trial],
+) -> None:
     first = begin(0)
     assert first.control.freeze() and first.control.leave_gpu()
     begin(1), begin(2)

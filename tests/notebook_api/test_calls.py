@@ -36,7 +36,7 @@ class Scalar:
 
 
 class Tensor:
-    """An object like a tensor with several elements, for which torch raises a RuntimeError."""
+    """An object like a tensor with several elements: `float()` raises torch's RuntimeError."""
 
     def __float__(self) -> float:
         raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
@@ -62,12 +62,12 @@ def test_the_trial_has_default_values_in_a_notebook_run_by_hand(
     trial = sweeper.trial()
     assert (trial.number, trial.run_id, trial.params) == (0, "by-hand", {})
     assert (trial.seed, trial.attempt) == (0, 1)
-    assert list(tmp_path.iterdir()) == []  # folders are made only when they are used
+    assert list(tmp_path.iterdir()) == []  # folders are created only when their paths are used
     assert trial.checkpoint_dir.is_dir()
     assert trial.checkpoint_dir.absolute() == tmp_path / "checkpoints" / "by-hand"
 
 
-def test_the_trial_is_read_from_the_environment_in_a_sweep(
+def test_in_a_sweep_the_call_trial_returns_what_the_environment_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out" / "checkpoints" / "0007"
@@ -80,7 +80,7 @@ def test_the_trial_is_read_from_the_environment_in_a_sweep(
     assert folder.is_dir()
 
 
-def test_a_report_does_not_end_a_stopped_trial_that_asks_should_stop_before_it_has_saved(
+def test_after_should_stop_returned_true_a_report_does_not_raise_so_that_the_trial_can_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # A socket's path must be short.
@@ -143,7 +143,7 @@ def test_any_whole_number_is_a_step_and_a_metric_may_be_called_step(step: Any) -
 
 
 @given(st.floats())
-def test_every_float_survives_json(value: float) -> None:
+def test_every_float_is_read_from_json_as_it_was_written(value: float) -> None:
     text = json.dumps(encode_float(value), allow_nan=False)
     assert repr(float(json.loads(text))) == repr(value)
 
@@ -170,7 +170,7 @@ def test_an_artifact_is_copied_under_its_own_or_a_given_name_and_replaces_an_ear
     Path("model.pt").write_bytes(b"first")
     assert sweeper.save_artifact("model.pt") == folder / "saved" / "model.pt"
     assert sweeper.save_artifact(Path("model.pt"), "encoder.pt").read_bytes() == b"first"
-    Path("model.pt").write_bytes(b"second")  # does not change the copy
+    Path("model.pt").write_bytes(b"second")  # changing the original must not change the saved copy
     assert (folder / "saved" / "model.pt").read_bytes() == b"first"
     assert sweeper.save_artifact("model.pt").read_bytes() == b"second"
     assert sorted(os.listdir(folder / "saved")) == ["encoder.pt", "model.pt"]

@@ -40,7 +40,7 @@ class Counter:
         return {"count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        random.random()  # uses a random number, as building a layer does
+        random.random()  # loading draws a random number, as building a layer does
         self.count = state["count"]
 
 
@@ -65,7 +65,8 @@ def run_script(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-#: Processes are forked after the import of torch, which takes longer than a training.
+#: Processes are forked from one that has imported torch, because the import takes longer than a
+#: training of these tests.
 _FORKING = multiprocessing.get_context("forkserver")
 # An optimizer imports torch._dynamo, which takes as long as the import of torch.
 _FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
@@ -442,7 +443,8 @@ def train(num_workers: int = 0, *, killed_at: int = -1) -> str:
 def test_a_training_that_is_killed_and_continued_ends_in_the_same_bits(num_workers: int) -> None:
     whole = train()
     shutil.rmtree(FOLDER)
-    train(num_workers, killed_at=random.randint(14, 27))  # in the third or fourth epoch
+    # Killed after this many batches: in the third or fourth epoch.
+    train(num_workers, killed_at=random.randint(14, 27))
     assert names_in(FOLDER) in ([f"00000{n}.ckpt"] for n in (2, 3, 4))
     assert train(num_workers) == whole
 

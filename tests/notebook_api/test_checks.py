@@ -65,7 +65,8 @@ class Training:
         self.loader: Any = seeded_loader(Noisy(), batch_size=4, shuffle=True, seed=1)
         step(**self.parts)
         self.model.zero_grad()
-        loss_of(self.model, self.batch).backward()  # gradients that no step has used yet
+        # Leave gradients that no optimizer step has used yet.
+        loss_of(self.model, self.batch).backward()
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -154,10 +155,10 @@ def test_parameters_without_a_proper_gradient_are_named() -> None:
     model = training.model
     loss = loss_of(model, training.batch)
     assert checks.gradients_flow(model, loss)
-    loss.backward()  # the graph is still there
+    loss.backward()  # raises if the check has freed the graph of the loss
     model.unused = nn.Linear(2, 2)
     model.frozen = nn.Linear(2, 2).requires_grad_(False)
-    nn.init.zeros_(model.last.weight)  # stops gradients of earlier layers
+    nn.init.zeros_(model.last.weight)  # zero weights give all earlier layers zero gradients
     result = checks.gradients_flow(model, loss_of(model, training.batch))
     assert result.finding.startswith(
         "6 of 8 parameters lack a proper gradient: first.weight (zero)"
@@ -210,7 +211,7 @@ def test_state_that_a_checkpoint_does_not_restore_is_named() -> None:
     assert "load_state_dict" in result.remedy
 
 
-def test_a_step_that_depends_on_more_than_the_checkpoint_is_found() -> None:
+def test_the_checkpoint_check_fails_if_a_step_uses_state_outside_of_the_checkpoint() -> None:
     training = Training()
 
     def averaging(averaged: Any, **parts: Any) -> float:
@@ -245,7 +246,7 @@ def round_trip(training: Training) -> None:
     ],
     ids=["overfits", "overfits-raising", "gradients", "loader", "round-trip"],
 )
-def test_the_training_continues_as_if_no_check_had_run(check: Callable[[Training], Any]) -> None:
+def test_no_check_changes_the_training_that_follows_it(check: Callable[[Training], Any]) -> None:
     checked, alone = Training(), Training()
     checked.model.eval()
     alone.model.eval()

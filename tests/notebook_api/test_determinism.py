@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
 EPOCHS = 2
-SAMPLES = 23  # not a multiple of the batch size
+SAMPLES = 23  # so that the last batch is smaller
 
 
 class Augmented:
@@ -81,7 +81,8 @@ def _torch_as_it_was() -> Iterator[None]:
     os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")  # on two cores
+# Torch warns on a machine with two cores.
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")
 @pytest.mark.parametrize(
     "workers",
     [
@@ -119,18 +120,18 @@ def test_the_epochs_of_a_seeded_loader_differ_in_order_and_augmentation() -> Non
     assert not bool((by_index[0][:, 1:] == by_index[1][:, 1:]).any())
 
 
-def test_numpy_and_torch_draw_different_numbers() -> None:
+def test_in_a_seeded_loader_numpy_and_torch_draw_different_numbers() -> None:
     draws = next(iter(seeded_loader(RawDraws())))[0].tolist()
     assert not set(draws[:8]) & set(draws[8:])
 
 
-def test_augmentation_depends_on_the_sample_and_not_on_its_position_in_the_epoch() -> None:
+def test_the_augmentation_of_a_sample_does_not_depend_on_its_position_in_the_epoch() -> None:
     shuffled, ordered = epochs()[0], epochs(shuffle=False, batch_size=5)[0]
     assert same([shuffled[shuffled[:, 0].argsort()]], [ordered])
     assert same([*seeded_loader(Augmented(), batch_size=None, seed=7)][:1], [ordered[0]])
 
 
-def test_a_loader_continues_at_the_epoch_that_set_epoch_has_set() -> None:
+def test_a_seeded_loader_continues_at_the_epoch_that_set_epoch_was_given() -> None:
     loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
     loader.sampler.set_epoch(1)  # type: ignore[attr-defined]
     assert same([torch.cat(list(loader))], epochs()[1:])
@@ -139,7 +140,7 @@ def test_a_loader_continues_at_the_epoch_that_set_epoch_has_set() -> None:
 @pytest.mark.parametrize(
     "workers", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["none", "two-persistent"]
 )
-def test_a_loader_with_the_state_of_another_continues_at_its_epoch(
+def test_a_seeded_loader_that_loads_another_ones_state_continues_at_its_epoch(
     workers: dict[str, Any],
 ) -> None:
     first: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7, **workers)
@@ -199,7 +200,7 @@ def test_a_seeded_loader_refuses_shuffle_together_with_a_sampler() -> None:
         seeded_loader(Augmented(), shuffle=True, sampler=[1, 2])
 
 
-def test_an_iterable_dataset_repeats_for_the_same_number_of_workers() -> None:
+def test_an_iterable_dataset_gives_the_same_batches_again_with_the_same_number_of_workers() -> None:
     class Stream(IterableDataset[torch.Tensor]):
         def __iter__(self) -> Iterator[torch.Tensor]:
             for _ in range(6):
@@ -236,7 +237,7 @@ def test_seed_everything_seeds_all_three_generators() -> None:
         lambda: float(torch.rand(())),
     ]
     for draw in draws:
-        seed_everything(2**40 + 1)  # more bits than numpy accepts
+        seed_everything(2**40 + 1)  # numpy accepts only 32 bits, so the seed must be reduced
         first = draw()
         seed_everything(2**40 + 1)
         assert draw() == first

@@ -58,7 +58,8 @@ class Trainer:
 
     def fit(self) -> None:
         for _ in range(3):
-            if self.current_epoch % 2:  # as with `check_val_every_n_epoch=2`
+            # Validates every second epoch, as with `check_val_every_n_epoch=2`.
+            if self.current_epoch % 2:
                 self.callback_metrics["val_acc"] = self.current_epoch / 8
             FitLoop(self).on_advance_end()
 
@@ -78,11 +79,12 @@ class FitLoop:
 
     def on_advance_end(self) -> None:
         epoch = self.trainer.current_epoch
-        self.trainer.callback_metrics["train_f1"] = epoch / 4  # logged in `on_train_epoch_end`
+        # A metric that a module logs in `on_train_epoch_end`.
+        self.trainer.callback_metrics["train_f1"] = epoch / 4
         self.trainer.current_epoch += 1
 
 
-def test_lightnings_values_are_those_of_their_epoch_and_of_validate_and_test(
+def test_lightnings_metrics_become_points_of_their_epoch_and_of_validate_and_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Any] = []
@@ -101,7 +103,8 @@ def test_lightnings_values_are_those_of_their_epoch_and_of_validate_and_test(
     ]
 
 
-#: Files of Keras: of 2.12, of 2.15, of 3.9, and of the package with Keras 2 beside Keras 3.
+#: Where versions of Keras define their callbacks: 2.12, 2.15, 3.9, and `tf_keras` (Keras 2)
+#: installed next to Keras 3.
 LAYOUTS = {
     "2.12": {"keras/__init__.py": "", "keras/callbacks.py": "CLASS"},
     "2.15": {
@@ -159,7 +162,8 @@ def test_an_epoch_of_keras_is_one_report_wherever_a_version_defines_its_callback
     subprocess.run(command, env=environment, cwd=tmp_path, check=True)
 
 
-#: Lets a script's MLflow calls be observed. It lists names and steps of the metrics in `seen`.
+#: The beginning of a script whose MLflow calls are observed. `seen` lists names and steps of
+#: metrics.
 OBSERVES = """if True:
     import warnings, mlflow
     from sweeper.notebook_api import observing
@@ -246,7 +250,7 @@ def run_in(looks: list[list[str] | None], monkeypatch: pytest.MonkeyPatch) -> An
     return observing._RunOfTrial(module, trial), uris
 
 
-def test_a_server_that_does_not_answer_at_first_has_longer_than_a_run_that_is_missing(
+def test_the_wait_for_a_silent_mlflow_server_is_longer_than_the_wait_for_a_missing_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, uris = run_in([None, None, ["abc"]], monkeypatch)
@@ -262,7 +266,7 @@ def test_a_server_that_does_not_answer_at_first_has_longer_than_a_run_that_is_mi
 
 
 @pytest.mark.parametrize("error", [MlflowException("bad path"), OSError("502 Bad Gateway")])
-def test_only_a_call_that_fails_because_mlflow_does_not_answer_is_made_in_the_folder(
+def test_a_failed_mlflow_call_is_repeated_in_a_local_folder_only_if_the_server_does_not_answer(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, uris = run_in([["abc"], ["abc"], None], monkeypatch)
@@ -297,7 +301,8 @@ def test_metrics_of_one_call_are_reported_together_because_a_report_may_end_the_
     assert seen == [(3, {"loss": 0.5, "val": 0.25})]
 
 
-#: Makes the trial's run, as the sweep does, and lets MLflow's store fail from then on.
+#: The beginning of a script: it makes the trial's run, as the sweep does. After `go_away()`,
+#: MLflow's store fails.
 GOES_AWAY = """if True:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     client = mlflow.MlflowClient()
@@ -313,7 +318,9 @@ GOES_AWAY = """if True:
 
 
 @pytest.mark.slow
-def test_a_notebook_survives_mlflow_that_becomes_unavailable(tmp_path: Path) -> None:
+def test_a_notebook_continues_in_a_local_store_if_mlflow_becomes_unavailable(
+    tmp_path: Path,
+) -> None:
     script = """if True:
         mlflow.log_metric("val", 0.5, step=0)
         assert mlflow.active_run().info.run_id == made.info.run_id
@@ -369,14 +376,14 @@ def test_a_call_that_mlflow_refuses_fails_in_the_notebook(tmp_path: Path) -> Non
     "call",
     ["get_experiment_by_name('mine')", "search_runs()", "MlflowClient().search_experiments()"],
 )
-def test_a_notebook_without_a_run_may_read_from_mlflow_before_it_writes(
-    call: str, tmp_path: Path
-) -> None:
+def test_a_notebook_may_read_from_mlflow_before_it_has_a_run(call: str, tmp_path: Path) -> None:
     run_observed(f"mlflow.{call}", tmp_path, run_id=None)
 
 
 @pytest.mark.slow
-def test_only_values_that_mlflow_gets_without_a_step_are_counted(tmp_path: Path) -> None:
+def test_only_metrics_that_are_logged_to_mlflow_without_a_step_get_counted_steps(
+    tmp_path: Path,
+) -> None:
     script = """if True:
         from mlflow.utils.autologging_utils import MlflowAutologgingQueueingClient
         for epoch in range(3):

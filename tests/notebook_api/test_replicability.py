@@ -40,9 +40,7 @@ def unpool() -> None:
     torch.nn.MaxUnpool2d(2)(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64))
 
 
-def test_operations_that_are_not_replicable_are_named_once_and_their_warnings_still_displayed() -> (
-    None
-):
+def test_operations_that_are_not_replicable_are_named_once_and_their_warnings_displayed() -> None:
     with warnings.catch_warnings(record=True) as displayed:
         warnings.simplefilter("always")
         seed_everything(0)
@@ -50,7 +48,8 @@ def test_operations_that_are_not_replicable_are_named_once_and_their_warnings_st
         for operation in (put, unpool, put):
             operation()
     assert not_replicable() == ["put_", "max_unpooling2d_forward_out"]
-    # Other warnings are about objects of earlier tests, such as a socket that was not closed.
+    # Warnings of other categories are ignored: they are about objects of earlier tests, such as
+    # sockets.
     texts = [str(each.message) for each in displayed if each.category is UserWarning]
     assert [text.split()[0] for text in texts] == ["put_", "max_unpooling2d_forward_out", "put_"]
     assert "put_ does not have a deterministic implementation" in texts[0]
@@ -60,7 +59,7 @@ def test_operations_that_are_not_replicable_are_named_even_if_warnings_are_hidde
     with warnings.catch_warnings(record=True) as displayed:
         warnings.filterwarnings("ignore")
         seed_everything(0)
-        seed_everything(1)  # the filter is not added twice
+        seed_everything(1)  # a second call must not add a second filter
         put()
         patterns: list[Any] = [pattern for _, pattern, *_ in warnings.filters]
     assert (not_replicable(), displayed) == (["put_"], [])
@@ -95,7 +94,7 @@ def test_the_operations_in_torchs_warnings_about_gpus_are_recognized(
     assert [str(warning.message) for warning in displayed] == [text]
 
 
-def test_scikit_learn_runs_its_workers_while_warnings_are_observed() -> None:
+def test_parallel_workers_of_scikit_learn_still_run_while_warnings_are_observed() -> None:
     observe_warnings()
     calls = (delayed(abs)(number) for number in (-1, -2))
     assert Parallel(n_jobs=2)(calls) == [1, 2]

@@ -221,7 +221,9 @@ def test_a_name_that_other_code_overwrites_is_refused_with_the_place(other: str)
         "from x import *\nexec(y)\n%run z.py",
     ],
 )
-def test_schedules_and_names_of_other_scopes_do_not_count_as_other_values(other: str) -> None:
+def test_a_schedule_or_an_equal_name_of_another_scope_does_not_prevent_a_sweep_of_a_name(
+    other: str,
+) -> None:
     for code in (other, MAIN + indent(other, "  ")):
         assert Assignments(["lr = 0.1", code]).why_not("lr") is None
 
@@ -259,7 +261,7 @@ def test_code_that_a_kernel_may_never_run_cannot_be_swept(source: str) -> None:
     assert Assignments([source]).why_not("lr") is not None
 
 
-def test_an_earlier_value_counts_only_if_something_reads_it() -> None:
+def test_an_earlier_assignment_prevents_a_sweep_of_a_name_only_if_code_reads_its_value() -> None:
     assert Assignments(["lr = f()\nlr = 0.1", "g(lr)"]).why_not("lr") is None
     assert "in code cell 1, line 1" in str(Assignments(["lr = f()\ng(lr)\nlr = 0.1"]).why_not("lr"))
 
@@ -373,7 +375,9 @@ def test_an_attribute_with_another_value_is_refused_with_the_place(
     ],
 )
 @pytest.mark.parametrize("item", ["A = {'lr': 0.1}", "A = dict(lr=0.1)"])
-def test_an_item_that_an_update_overwrites_is_swept_in_the_update(item: str, update: str) -> None:
+def test_an_item_of_a_dict_that_update_overwrites_is_replaced_in_the_call_of_update(
+    item: str, update: str
+) -> None:
     cells = [item, update, "f(A['lr'])"]
     place = f"code cell 2, line {update.count(chr(10)) + 1}"
     assert f"gets another value in {place}" in str(Assignments(cells).why_not("A.lr"))
@@ -392,11 +396,13 @@ def test_an_item_of_an_inner_dict_that_other_code_overwrites_is_refused(other: s
 
 
 @pytest.mark.parametrize("update", ["A.update(lr=A['lr'] / 2)", "A.update(k=3)", "B.update(lr=3)"])
-def test_an_update_that_keeps_or_schedules_an_item_does_not_count(update: str) -> None:
+def test_an_update_of_other_keys_or_of_a_schedule_does_not_prevent_a_sweep_of_an_item(
+    update: str,
+) -> None:
     assert Assignments(["A = {'lr': 0.1}", update]).why_not("A.lr") is None
 
 
-def test_remedies_do_not_propose_names_in_a_circle() -> None:
+def test_no_other_name_is_proposed_if_variables_are_computed_from_each_other() -> None:
     cells = ["lr = 0.1", "a = f(b)\nb = g(a)\nseed = max(seed for seed in range(3))"]
     for name in ("a", "b", "seed"):
         assert "not a plain value" in str(Assignments(cells).why_not(name))
@@ -431,7 +437,7 @@ def test_every_form_of_assignment_is_found(tmp_path: Path, source: str, names: l
 
 @pytest.fixture
 def _switching() -> Iterator[None]:
-    """Let threads switch while Python makes a syntax tree, as at any garbage collection."""
+    """Let threads switch while `ast.parse` makes a tree, by a callback of the garbage collector."""
 
     def switch(*_: Any) -> None:
         time.sleep(0)
@@ -460,7 +466,7 @@ def test_several_threads_may_parse_notebooks_at_once() -> None:
         (["lr = 0.1\nfit(lr)", "def change():\n  global lr\n  lr = 4", "lr = 3"], False),
     ],
 )
-def test_an_assignment_that_is_read_before_the_next_one_is_swept_by_its_cell(
+def test_of_two_assignments_one_can_be_swept_as_cell_n_name_if_it_is_read_before_the_next(
     cells: list[str], can_be_swept: bool
 ) -> None:
     number = next(n for n, cell in enumerate(cells, 1) if cell.startswith("lr"))
@@ -470,11 +476,12 @@ def test_an_assignment_that_is_read_before_the_next_one_is_swept_by_its_cell(
 @pytest.mark.parametrize(
     ("calls", "is_overridden"),
     [
-        ("t = Trainer(net)\nt.train(lr=0.1)", True),  # `self.net.train()` is another method
+        # `self.net.train()` is a method of another object, so all calls pass `lr`.
+        ("t = Trainer(net)\nt.train(lr=0.1)", True),
         ("t = make()\nt.train()\nu = Trainer(net)\nu.train(lr=0.1)", False),
     ],
 )
-def test_a_default_counts_if_an_object_that_may_be_of_its_class_leaves_it_out(
+def test_a_methods_default_is_used_if_an_object_of_unknown_class_calls_it_without_the_argument(
     calls: str, is_overridden: bool
 ) -> None:
     trainer = "class Trainer:\n  def train(self, lr=0.5):\n    self.net.train()"
@@ -537,7 +544,7 @@ def test_an_option_that_the_notebook_passes_itself_is_refused(
     assert (why is not None) is is_passed
 
 
-def test_an_option_whose_default_is_set_again_is_swept_there() -> None:
+def test_an_option_whose_default_set_defaults_replaces_is_swept_in_that_call() -> None:
     cell = "p.add_argument('--lr', default=0.1)\np.set_defaults(lr=3)\na = p.parse_args([])"
     assert "another value in code cell 1, line 2" in str(Assignments([cell]).why_not("a.lr"))
     assert Assignments([cell]).why_not("lr") is None
@@ -548,7 +555,7 @@ def test_the_remedy_for_an_option_without_a_default_knows_all_its_flags() -> Non
     assert "pass `default=lr` in code cell 1" in Assignments(cells).remedy_for_unknown("lr")
 
 
-def test_a_comprehension_needs_no_space_before_its_loop() -> None:
+def test_a_comprehension_without_a_space_before_for_has_a_scope_of_its_own() -> None:
     assert Assignments(["lr = 0.1", "y = [f(lr)for lr in xs]"]).why_not("lr") is None
 
 

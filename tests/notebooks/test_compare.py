@@ -42,7 +42,7 @@ def test_two_scores_that_differ_only_in_the_last_bit_count_as_different() -> Non
     assert str(compare(one, one)) == ""
 
 
-def test_in_a_comparison_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
+def test_in_a_comparison_nan_equals_nan_and_a_missing_score_has_an_infinite_distance() -> None:
     nan = ran(scores={"val": math.nan}, series={"loss": [(0, math.nan)]})
     also = ran(scores={"val": float("nan")}, series={"loss": [(0, float("nan"))]})
     assert not str(compare(nan, also))
@@ -86,7 +86,7 @@ def test_a_comparison_names_the_series_that_differs_at_the_smallest_step_first()
     assert str(compare(one, other)).startswith("b: from step 0 on")
 
 
-def test_params_and_facts_that_differ_are_listed_with_both_values() -> None:
+def test_params_and_package_versions_that_differ_are_listed_with_both_values() -> None:
     facts = {f"package{n}": "1.0" for n in range(20)}
     found = compare(
         ran(params={"x": 1, "y": "a"}, environment={"Python": "3.11", **facts}),

@@ -76,7 +76,7 @@ def test_an_executed_notebook_names_its_trial_at_once_and_its_ending_later(begin
     assert stored_in(file.path).items() >= expected.items()
 
 
-def test_a_run_has_the_steps_of_the_failed_run_whose_checkpoint_it_resumes(
+def test_a_run_keeps_the_series_of_a_failed_run_only_if_it_resumes_from_its_checkpoint(
     begin: Begin, tmp_path: Path
 ) -> None:
     folder = tmp_path / "checkpoints"
@@ -150,7 +150,9 @@ def test_the_file_of_a_trial_whose_sweep_was_killed_is_marked_stopped(begin: Beg
     assert statuses == ["completed", "stopped"]
 
 
-def test_the_file_of_a_lost_trial_states_the_loss_and_no_earlier_reason(begin: Begin) -> None:
+def test_the_reason_worker_lost_replaces_an_earlier_reason_in_the_notebook_of_a_lost_trial(
+    begin: Begin,
+) -> None:
     file = begin()
     file.finish(TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message="full"))
     file.write()
@@ -174,8 +176,10 @@ def test_a_file_that_no_sweep_has_written_has_no_metadata(tmp_path: Path, conten
     ("checkpoint", "code", "kept"),
     [
         ("000001.ckpt", "1", {"a": [0, 1], "b": [0, 1]}),
-        ("000001.ckpt", "2", {"b": [0, 1]}),  # which may print `a` now, or leave it in a variable
-        ("lightning/last.ckpt", "1", {"a": [0, 1], "b": [0, 1]}),  # of a library, not of ours
+        # Changed code may give `a` in another way, so its earlier points are dropped.
+        ("000001.ckpt", "2", {"b": [0, 1]}),
+        # A checkpoint that a library has written counts too.
+        ("lightning/last.ckpt", "1", {"a": [0, 1], "b": [0, 1]}),
         ("000001.ckpt.part", "1", {"b": [1]}),
         ("", "1", {"b": [1]}),
     ],

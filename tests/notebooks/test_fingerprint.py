@@ -129,7 +129,7 @@ def test_a_tag_that_changes_what_a_cell_does_is_part_of_the_fingerprint(
         ("python3", "python3"),
     ],
 )
-def test_an_interpreter_in_the_project_has_the_same_path_in_a_copy_of_the_project(
+def test_the_fingerprint_has_a_relative_path_for_an_interpreter_inside_of_the_project(
     kernel: str, expected: str, tmp_path: Path
 ) -> None:
     for project in (tmp_path / "a", tmp_path / "b" / "c"):
@@ -141,7 +141,7 @@ def test_an_interpreter_in_the_project_has_the_same_path_in_a_copy_of_the_projec
         assert found["kernel"] == expected
 
 
-def test_infinite_fixed_values_and_none_differ_in_the_fingerprint(make: Make) -> None:
+def test_fixed_values_inf_minus_inf_and_none_give_different_fingerprints(make: Make) -> None:
     values = [float("inf"), float("-inf"), None]
     made = [make("c", fixed={"clip": value}) for value in values]
     assert len({*map(version, made)}) == len(values)
@@ -206,7 +206,7 @@ def test_local_files_that_a_notebook_imports_or_runs_are_found(
     assert set(made_of["files"]) == {file}
 
 
-def test_of_a_notebook_that_another_one_runs_the_code_and_its_imports_count(
+def test_the_fingerprint_has_code_and_imports_of_a_notebook_that_the_magic_run_runs(
     make: Make, tmp_path: Path
 ) -> None:
     write(tmp_path / "lib", direct="", indirect="")
@@ -256,7 +256,7 @@ def test_cells_that_are_not_python_raise_no_error_when_imports_are_searched(
     assert set(make(*cells)["files"]) == {"helpers.py"}
 
 
-def test_a_trial_that_is_logged_later_has_the_tags_of_its_own_code_and_values() -> None:
+def test_a_trial_logged_by_a_later_sweep_has_the_tags_of_its_own_code_and_fixed_values() -> None:
     tags = {CODE_TAG: "new", "sweeper.fixed.epochs": "9", "sweeper.study": "digits"}
     metadata = replace(BLANK, code="old", fixed={"epochs": 3, "size": "small"})
     assert tags_as_run(tags, metadata) == {
@@ -268,7 +268,7 @@ def test_a_trial_that_is_logged_later_has_the_tags_of_its_own_code_and_values() 
     assert tags_as_run(tags, BLANK) == tags
 
 
-def test_a_module_that_trials_have_downloaded_is_no_change_until_it_is_edited(
+def test_a_module_that_trials_downloaded_counts_as_a_change_only_after_an_edit(
     make: Make, tmp_path: Path
 ) -> None:
     cells = ("!wget -q https://example.org/helpers.py", "import helpers, other")

@@ -75,7 +75,9 @@ def test_tables_styles_and_images_are_kept(tmp_path: Path) -> None:
     assert 'src="data:image/png;base64,iVBORw0K"' in cells[1]
 
 
-def test_a_lost_attachment_becomes_its_description(tmp_path: Path) -> None:
+def test_an_image_whose_attachment_is_missing_is_rendered_as_its_description(
+    tmp_path: Path,
+) -> None:
     lost, kept = (new_markdown_cell(f"![a {name}](attachment:{name}.png)") for name in "lk")
     kept["attachments"] = {"k.png": {"image/png": "AAAA"}}
     shown = displayed({"text/markdown": "![R&D *m*](attachment:m.png) beside"})
@@ -118,7 +120,9 @@ def test_a_very_long_output_is_cut_with_a_remark(tmp_path: Path) -> None:
     assert "[8 MB: open the notebook]" in cells[1]
 
 
-def test_cells_are_written_as_a_script_and_styles_only_once(tmp_path: Path) -> None:
+def test_rendered_cells_are_written_as_one_script_per_trial_and_the_styles_only_once(
+    tmp_path: Path,
+) -> None:
     found = rendered(tmp_path / "n.ipynb", new_markdown_cell("</script>\u2028é"))
     folder = tmp_path / "page" / "notebooks"
     write_cells(folder, "0003", found)

@@ -46,7 +46,7 @@ def test_an_argument_that_a_call_leaves_out_is_added_to_the_call(
     assert "# was" in source
 
 
-def test_a_name_without_its_owner_is_refused_with_the_owner_whose_call_leaves_it_out() -> None:
+def test_the_remedy_for_a_bare_argument_name_proposes_it_with_its_class() -> None:
     assert "'SVC.C'" in Assignments([SVM + "m = SVC()"]).remedy_for_unknown("C")
 
 
@@ -54,7 +54,7 @@ def test_a_trial_with_the_default_of_a_left_out_argument_does_not_change_the_cel
     assert with_values([SVM + "SVC()"], {"SVC.C": 1.0}, repr) == [SVM + "SVC()"]
 
 
-def test_the_original_value_of_a_left_out_argument_is_its_default() -> None:
+def test_the_original_value_of_an_argument_that_a_call_leaves_out_is_its_default() -> None:
     assert Assignments([SVM + "SVC()"]).plain_value("SVC.C") == 1.0
 
 
@@ -97,7 +97,7 @@ def test_no_default_is_offered_to_a_sweep_if_the_call_or_later_code_may_set_the_
         ),
     ],
 )
-def test_an_argument_that_a_search_or_set_params_sets_anyway_is_refused(
+def test_an_argument_that_a_grid_search_or_set_params_overwrites_is_refused(
     code: str, name: str
 ) -> None:
     cells = Assignments([code, "fit(C)"])
@@ -122,7 +122,9 @@ def test_an_argument_that_a_search_or_set_params_sets_anyway_is_refused(
         ("m = SVC(C=1.0)\ndef tune():\n  m.set_params(C=9)", "m.C"),
     ],
 )
-def test_an_argument_with_which_code_may_use_an_object_can_be_swept(code: str, name: str) -> None:
+def test_an_argument_can_be_swept_if_grid_search_or_set_params_set_it_only_possibly_or_elsewhere(
+    code: str, name: str
+) -> None:
     assert Assignments([code]).why_not(name) is None
 
 
@@ -131,14 +133,14 @@ def test_a_learning_rate_that_keras_gets_by_position_does_not_count_as_left_out(
     assert [place.line for place in Assignments(cells).places("Adam.learning_rate")] == [3]
 
 
-def test_a_name_means_only_the_calls_that_pass_the_argument_if_there_are_any() -> None:
+def test_a_name_such_as_svc_c_means_a_call_that_passes_the_argument_if_there_is_one() -> None:
     assignments = Assignments([SVM + "SVC(C=2.0)", "SVC()"])
     (place,) = assignments.places("SVC.C")
     assert place.cell == 1
     assert assignments.plain_value("cell2.C") == 1.0
 
 
-def test_an_argument_can_be_added_to_a_model_that_no_grid_search_gets() -> None:
+def test_an_argument_can_be_added_to_a_model_that_is_not_passed_to_a_grid_search() -> None:
     cells = [SVM + GRID + "m = SVC()\nGridSearchCV(m, {'C': [1, 2]})", "other = SVC()"]
     assert Assignments(cells).plain_value("other.C") == 1.0
 

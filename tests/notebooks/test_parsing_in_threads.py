@@ -57,7 +57,7 @@ def test_cells_are_parsed_while_other_threads_parse(hurried_threads: None) -> No
     assert counts == [300] * 6
 
 
-def test_only_one_module_parses_python() -> None:
+def test_only_the_module_cell_code_of_the_package_calls_ast_parse() -> None:
     folder = Path(sweeper.__file__).parent
     makers = {
         path.relative_to(folder).as_posix()

@@ -108,8 +108,8 @@ def test_a_notebook_with_a_fault_that_changes_which_code_runs_is_refused(
     assert len(str(raised.value).splitlines()) == 1
 
 
-#: What a fault changes of the notebook, its metadata, its parameters cell and the cell after it;
-#: None for what it removes.
+#: Faults of a notebook's JSON by name: new values for keys of the notebook, of its metadata, of the
+#: tagged cell and of the second one. None removes a key.
 FAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "a tag stands twice": {"tagged": {"metadata": {"tags": ["parameters", "a", "parameters"]}}},
     "ids stand twice": {"second": {"id": "cell-0"}},

@@ -33,7 +33,7 @@ def test_a_variable_is_replaced_in_every_unicode_form_of_its_name(tmp_path: Path
     assert node.cells[0].source == "ϵ = 2  # was 1"
 
 
-def test_a_letter_that_python_reads_as_another_one_is_named_only_where_python_reads_it(
+def test_unicode_letters_that_python_normalizes_must_be_normalized_in_variable_names_only(
     tmp_path: Path,
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "cfg = {'\u00b5': 1}\nf(cfg)", parameters="ϵ = 1")
@@ -43,7 +43,7 @@ def test_a_letter_that_python_reads_as_another_one_is_named_only_where_python_re
         research.check_names({"ϵ": "p.yml: space"})
 
 
-def test_a_seed_in_a_call_is_not_replaced_and_two_nested_values_cannot_both_be_swept(
+def test_a_seed_argument_is_no_seed_of_the_trial_and_a_dict_and_its_item_cannot_both_be_swept(
     tmp_path: Path,
 ) -> None:
     cells = ["f(seed=3, c={'lr': 1})", "Adam(lr=1)"]
@@ -59,7 +59,7 @@ def test_a_seed_in_a_call_is_not_replaced_and_two_nested_values_cannot_both_be_s
 @pytest.mark.parametrize(
     "binding", ["from rates import lr", "with rates() as lr: pass", "print(lr := f())"]
 )
-def test_a_name_that_is_bound_without_an_assignment_is_refused_with_place_and_remedy(
+def test_a_name_bound_by_an_import_with_or_walrus_is_refused_with_its_line_and_a_remedy(
     binding: str, tmp_path: Path
 ) -> None:
     def notebook(*cells: str) -> ResearchNotebook:
@@ -86,7 +86,7 @@ def test_a_name_that_is_bound_without_an_assignment_is_refused_with_place_and_re
         ("class A:\n  def f(self):\n    lr = 1", ["code cell 1, line 3", "write 'f.lr'"]),
     ],
 )
-def test_a_remedy_names_the_code_that_reads_the_value(
+def test_the_refusal_of_an_unassigned_name_shows_the_line_that_reads_it_and_a_remedy(
     tmp_path: Path, cell: str, parts: list[str]
 ) -> None:
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", cell, parameters=""))
@@ -107,7 +107,7 @@ def test_two_parameters_cells_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "julia"])
-def test_the_values_of_a_papermill_output_are_kept_where_a_trial_sets_no_others(
+def test_values_in_the_injected_parameters_of_a_papermill_output_are_kept_unless_a_trial_sets_them(
     tmp_path: Path, language: str
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "lr = 0.03", "fit()", parameters="lr = 1\nwd = 2")

@@ -95,7 +95,9 @@ def test_a_score_is_found_in_any_source(name: str) -> None:
 
 
 @pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(SOURCES, 2)))
-def test_of_two_sources_of_a_score_the_one_with_priority_counts(stronger: str, weaker: str) -> None:
+def test_of_two_sources_of_a_score_the_one_earlier_in_the_order_of_priority_counts(
+    stronger: str, weaker: str
+) -> None:
     assert left_by(stronger, weaker).scores == {"acc": SOURCES[stronger][0]}
     assert left_by(weaker, stronger).scores == {"acc": SOURCES[stronger][0]}
 
@@ -135,7 +137,7 @@ def test_a_named_variable_has_priority_over_the_variable_with_the_scores_name() 
 @pytest.mark.parametrize(
     "source", [{"variable": "a"}, {"expression": "m.score(X)"}, {"pattern": "acc=(.*)"}]
 )
-def test_no_other_source_replaces_a_named_source_that_gives_nothing(
+def test_a_score_is_missing_if_its_source_in_the_parameters_file_gives_nothing_except_for_reports(
     source: dict[str, str],
 ) -> None:
     named = {"acc": source}
@@ -283,7 +285,8 @@ def test_a_number_in_an_unfinished_printed_line_is_read_only_once() -> None:
     assert observed.values == [0.5]
     observed.read(" then loss=0.")
     observed.reader.settle()
-    assert observed.values == [0.5]  # more digits may follow
+    # A number at the end of the text is not read yet, because digits may follow.
+    assert observed.values == [0.5]
     observed.read("25")
     observed.reader.end_cell()
     assert observed.values == [0.5, 0.25]
@@ -329,7 +332,8 @@ def test_a_pattern_that_backtracks_is_given_up_while_other_threads_run(
     observed.read("loss=0.5\n")
     reading = threading.Thread(target=observed.read, args=("a" * 60 + " \n",))
     reading.start()
-    assert reading.is_alive()  # with the interpreter's lock held, this line would come after it
+    # If the pattern held the interpreter's lock, the thread would have ended by now.
+    assert reading.is_alive()
     reading.join()
     observed.read("loss=0.25\n")
     found = observed.scraped(make_file, take="best")
@@ -347,7 +351,7 @@ def test_a_pattern_that_is_slow_on_each_line_is_given_up_after_a_limit_for_the_t
     assert observed.scraped(make_file).too_slow == {"loss"}
 
 
-def test_a_pattern_that_finds_no_number_is_not_replaced_by_a_variable() -> None:
+def test_a_variable_does_not_replace_a_score_whose_pattern_matched_no_number() -> None:
     unread = {"loss": {"steps": [], "values": [], "unread": {"step": 0, "text": "n/a"}}}
     found = scraped(
         scores={"acc": {"pattern": "acc=(.*)"}},
@@ -375,11 +379,12 @@ def test_a_printed_number_is_read_completely_even_if_a_group_matches_only_a_part
     observed = Heard(r"loss=([0-9.]+)")
     observed.read("loss=1.2e+0")
     observed.reader.settle()
-    assert observed.values == []  # more digits may follow
+    # A number at the end of the text is not read yet, because digits may follow.
+    assert observed.values == []
     observed.read("5\nloss=8")
     observed.read(",453\n")
     assert observed.read("\x1b[1mloss=\x1b[32m0.25\x1b[0m.\n") == [1.2e5, 8453.0, 0.25]
-    one = Heard(r"([0-9.]+)")  # which matches twice in 8,453
+    one = Heard(r"([0-9.]+)")  # the pattern matches twice in 8,453, which is one number
     assert one.read("8,453\n") == [8453.0]
 
 

@@ -60,14 +60,14 @@ SKLEARN = (
         (["import numpy as np\nnp.random.seed()"], []),
     ],
 )
-def test_seeds_are_found_by_the_function_that_gets_them_except_in_data_splits(
+def test_seeds_are_found_as_arguments_of_seeding_functions_except_in_data_splits(
     cells: Sequence[str], numbers: Sequence[int]
 ) -> None:
     found = own_seeds([Cell(number, cell) for number, cell in enumerate(cells, start=1)])
     assert [own.number for own in found] == list(numbers)
 
 
-def test_a_split_keeps_the_seed_that_a_model_shares_with_it() -> None:
+def test_if_a_split_and_a_model_share_a_seed_variable_only_the_models_seed_is_replaced() -> None:
     first = SKLEARN + "SEED = 42\nparts = train_test_split(y, random_state=SEED)"
     second = "m = RF(3, random_state=SEED)"
     node = new_notebook(cells=[new_code_cell(first), new_code_cell(second)])
@@ -93,7 +93,7 @@ def test_a_seed_in_a_cell_that_runs_once_for_all_trials_is_not_replaced() -> Non
     assert "np.random.seed(72)  # was 3" in node.cells[2].source
 
 
-def test_seeds_that_differ_still_differ_after_they_are_replaced() -> None:
+def test_different_seeds_of_a_notebook_are_replaced_by_different_seeds() -> None:
     values = [f"{name} = k.PRNGKey({seed})" for name, seed in zip("abc", (0, 1, 0), strict=True)]
     cell = new_code_cell("\n".join(["from jax import random as k", *values]))
     replace_seeds(new_notebook(cells=[cell]), 70)

@@ -79,7 +79,7 @@ def test_a_shared_cell_after_a_parameters_cell_that_uses_a_swept_name_is_refused
     assert f"move the code that uses {named} to" in str(refused.value)
 
 
-def test_a_name_that_the_parameters_cell_only_assigns_may_be_swept_beside_shared_cells(
+def test_a_name_that_the_parameters_cell_assigns_and_does_not_read_may_be_swept_with_shared_cells(
     tmp_path: Path,
 ) -> None:
     parameters = "lr = 1\nk = lr"

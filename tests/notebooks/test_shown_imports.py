@@ -42,16 +42,22 @@ def test_imports_at_the_top_level_of_cells_and_local_modules_are_shown_in_order(
         "this is no Python",
     ],
 )
-def test_nothing_is_shown_by_code_that_may_import_something_else(cell: str, folder: Path) -> None:
+def test_no_imports_are_predicted_from_code_that_may_import_or_set_something_else(
+    cell: str, folder: Path
+) -> None:
     numpy = [] if cell.startswith("import ") and "\n" not in cell else ["import numpy"]
     assert shown_imports([*numpy, cell], [], folder=folder) == []
 
 
-def test_an_import_in_a_function_hides_nothing_if_its_library_is_shown(folder: Path) -> None:
+def test_an_import_in_a_function_does_not_matter_if_its_library_is_also_imported_at_the_top_level(
+    folder: Path,
+) -> None:
     cells = ["import torch", "def train():\n    import math\n    import torch.nn"]
     assert shown_imports(cells, [], folder=folder) == ["torch"]
 
 
-def test_reading_the_environment_hides_nothing(folder: Path) -> None:
+def test_imports_are_predicted_from_code_that_only_reads_environment_variables(
+    folder: Path,
+) -> None:
     cells = ["import os, numpy", "home = os.environ['HOME']\nfast = os.environ['FAST'] == '1'"]
     assert shown_imports(cells, [], folder=folder) == ["os", "numpy"]

@@ -75,7 +75,7 @@ def test_a_corrected_state_is_shown_in_the_first_cell_of_an_executed_notebook(
     assert len(nbformat.read(file.path, as_version=4).cells) == 3
 
 
-def test_readers_of_executed_notebooks_do_not_see_the_cell_that_states_the_trial(
+def test_read_notebook_leaves_out_the_first_cell_that_states_the_trial(
     file: ExecutedNotebook, research: ResearchNotebook, tmp_path: Path
 ) -> None:
     written = json.loads(file.path.read_text())

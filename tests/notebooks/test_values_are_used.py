@@ -21,10 +21,10 @@ from sweeper.sweep.scheduling.overwritten_names import EndedTrial, overwritten
 
 pytestmark = pytest.mark.slow  # hundreds of generated notebooks
 
-#: A value that no cell has.
+#: The value that the trial gives to the swept name. No generated cell contains it.
 VALUE = 0.7310585786
 
-#: What may stand between the statements of a cell; `{n}` is the swept name.
+#: Code that has no effect on the swept name `{n}`, to be put between other statements.
 NOISE = (
     "",
     "\n",
@@ -56,7 +56,7 @@ NOISE = (
     "s = f'{{0.5}} {{other!r}}' if 'other' in globals() else 0.5",
     "x = '\\\n'",
 )
-#: What assigns the name a plain value.
+#: Statements that assign the swept name a plain value, which a trial replaces.
 PLACES = (
     "{n} = 0.5",
     "{n} = 0.5",
@@ -76,7 +76,7 @@ PLACES = (
     "{n} = [\n  1,  # one\n  2,\n]",
     "{n} = {{'a': 0.5}}",
 )
-#: What reads it.
+#: Statements that read the swept name and pass its value to `seen`.
 READS = (
     "seen({n})",
     "seen({n})",
@@ -91,7 +91,7 @@ READS = (
     "if 'read' in globals(): read()",
     "%time seen({n})",
 )
-#: What computes it from itself: here it stays as it is.
+#: Statements that compute the swept name from itself, as a schedule does. Here its value stays.
 SCHEDULES = (
     "{n} *= 1",
     "{n} = {n} * 1",
@@ -101,7 +101,7 @@ SCHEDULES = (
     "({n} := {n} * 1)",
     "{n}, other = {n} * 1, 0.5",
 )
-#: What gives it another value.
+#: Statements that give the swept name another value, so that a sweep of it must be refused.
 REBINDINGS = (
     "{n} = 0.25",
     "{n} = float('0.25')",
@@ -138,7 +138,7 @@ REBINDINGS = (
     "lambda: [({n} := 1) for _ in range(2)]",
     "def g():\n    {n} = 0.25\n    def h():\n        nonlocal {n}\n        {n} = 1",
 )
-#: What assigns an attribute a plain value.
+#: Statements that assign an attribute of the class `CFG` a plain value.
 ATTRIBUTES = (
     "class CFG:\n    {n} = 0.5",
     "class CFG:\n    other, {n} = 1, 0.5\n    twice = {n}",
@@ -184,7 +184,7 @@ ATTRIBUTE_REBINDINGS = (
     "def f():\n    global CFG\n    class CFG: {n} = 0.25\nf()",
     "del CFG.{n}",
 )
-#: What has a default.
+#: Functions and classes with a default for the swept parameter.
 DEFAULTS = (
     "def train(x=0, {n}=0.5): seen({n})",
     "def train(x=0, *, {n}=0.5): seen({n})",
@@ -192,7 +192,7 @@ DEFAULTS = (
     "@dataclass\nclass train:\n    x: int = 0\n    {n}: float = 0.5\n"
     "    def __post_init__(self): seen(self.{n})",
 )
-#: Calls that pass it another value, by name or position; and all others.
+#: Calls that pass the swept parameter another value by its name.
 PASSING_BY_NAME = (
     "train({n}=0.25)",
     "train(1, {n}=2)",
@@ -280,7 +280,7 @@ def run(shell: Any, sources: list[str]) -> list[Any]:
 @pytest.mark.parametrize("name", ["lr", "ϵ"])
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
-def test_cells_read_the_trials_value_of_a_name_or_the_name_is_refused(
+def test_generated_cells_read_only_the_trials_value_of_a_name_unless_the_name_is_refused(
     shell: Any, name: str, data: st.DataObject
 ) -> None:
     sources = data.draw(cells(name))
@@ -295,7 +295,7 @@ def test_cells_read_the_trials_value_of_a_name_or_the_name_is_refused(
 
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
-def test_an_attribute_has_the_value_of_the_trial_or_is_refused(
+def test_generated_cells_read_only_the_trials_value_of_an_attribute_unless_it_is_refused(
     shell: Any, data: st.DataObject
 ) -> None:
     pieces = [data.draw(st.sampled_from(ATTRIBUTE_READS))]
@@ -336,7 +336,7 @@ def test_a_default_is_refused_if_all_calls_pass_another_value(
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_star_import_that_overwrites_a_name_is_seen_in_two_trials(
+def test_a_swept_name_overwritten_by_a_star_import_is_reported_after_two_trials(
     shell: Any, data: st.DataObject
 ) -> None:
     pieces = ["from overwriting import *", data.draw(st.sampled_from(READS))]

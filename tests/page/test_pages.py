@@ -69,7 +69,7 @@ def test_every_file_that_the_page_loads_is_next_to_it(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/*.part"))
 
 
-def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
+def test_the_pages_data_have_an_axis_for_each_param_and_all_trials(tmp_path: Path) -> None:
     records = [
         record(0, tmp_path),
         record(1, tmp_path, state=TrialState.FAILED, scores={"val": float("nan")}, message="oh"),
@@ -88,7 +88,7 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
     assert params["layers"]["choices"] == ["[32]", "[64, 64]"]
     first, second = study["all"]
     assert first["params"]["x"] == 0.5
-    # A value is the same in a trial as among the choices, and as messages have it.
+    # A value has the same text in a trial, in the list of choices and in messages.
     assert params["scale"]["choices"] == ["True", "False"]
     assert params["decay"]["choices"] == ["None", 1.0, 1e-5]
     for name, value in {"layers": "[32]", "kind": "line", "scale": "True", "decay": "None"}.items():
@@ -111,7 +111,9 @@ def test_a_trial_ends_when_its_kernel_has_ended_however_long_it_was_frozen(tmp_p
     assert ends == [4000.0, 150.0, None]
 
 
-def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None:
+def test_a_trials_curve_is_still_on_the_next_page_after_its_notebook_was_removed(
+    tmp_path: Path,
+) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1), (1, 0.2), (1, 0.3)])
     write(tmp_path, record(0, tmp_path))
     assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0, 1], [0.1, 0.3]]}]}
@@ -133,7 +135,9 @@ def test_curves_in_a_damaged_file_are_read_again_from_the_notebooks(
     assert data(tmp_path, "curves") == {"0000": ["1 0.0", {"val": [[0], [0.1]]}]}
 
 
-def test_a_new_study_in_the_folder_of_an_old_one_shows_nothing_of_it(tmp_path: Path) -> None:
+def test_the_page_of_a_new_study_shows_no_curve_or_notebook_of_an_old_study_in_its_folder(
+    tmp_path: Path,
+) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
     (tmp_path / "page" / "notebooks").mkdir(parents=True)
     (tmp_path / "page" / "notebooks" / "0000.js").touch()
@@ -168,7 +172,7 @@ def test_only_the_best_of_many_trials_have_curves(tmp_path: Path) -> None:
     assert data(tmp_path, "curves").keys() ^ {f"{n:04d}" for n in range(101, 600)} == {"0008"}
 
 
-def test_the_page_knows_whether_torch_could_predict_scores(
+def test_the_pages_data_say_whether_torch_is_installed_to_predict_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = ModuleType("torch")
@@ -179,7 +183,9 @@ def test_the_page_knows_whether_torch_could_predict_scores(
         assert data(tmp_path, "study")["is_predicting"] is has_torch
 
 
-def test_a_page_is_not_written_if_its_studys_folder_is_gone(tmp_path: Path) -> None:
+def test_writing_a_page_fails_and_creates_no_folder_if_the_studys_folder_is_gone(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "gone", record(0, tmp_path))
     assert not (tmp_path / "gone").exists()

@@ -103,7 +103,7 @@ def test_a_mean_has_the_decimals_of_its_interval() -> None:
 
 
 @needs_node
-def test_the_numbers_of_a_column_have_the_same_decimals_unless_a_user_wrote_them() -> None:
+def test_measured_numbers_in_a_column_have_equal_decimals_and_round_ones_stay_as_written() -> None:
     scores = [0.98712, 0.98734, 0.9871, 0.9902]
     assert answer(f"{scores}.map(numbers.formatOf({scores}))") == [
         "0.98712",
@@ -152,7 +152,7 @@ def test_an_outlier_does_not_stretch_an_axis() -> None:
 
 
 @needs_node
-def test_equal_values_are_spread_the_same_way_each_time() -> None:
+def test_the_sideways_spread_of_a_trials_point_depends_only_on_its_run_id() -> None:
     spread = answer("['0001', '0002', '0003', '0001'].map(scales.jitter)")
     assert spread[0] == spread[3]
     assert len(set(spread)) == 3
@@ -160,7 +160,7 @@ def test_equal_values_are_spread_the_same_way_each_time() -> None:
 
 
 @needs_node
-def test_a_box_has_the_quartiles_and_whiskers_without_outliers() -> None:
+def test_a_box_plot_has_quartiles_and_whiskers_that_end_before_outliers() -> None:
     box = answer("scales.box([1, 2, 3, 4, 5, 100])")
     assert (box["first"], box["middle"], box["third"], box["high"]) == (2.25, 3.5, 4.75, 5)
 

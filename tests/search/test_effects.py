@@ -50,8 +50,8 @@ def measured(
     return effects_of(ScoreModels(study, space_of(space), ["val"])).get("val", {})
 
 
-def test_the_shares_are_those_of_a_function_whose_effects_are_known() -> None:
-    # The variances of 3x and 4y are 9/12 and 16/12.
+def test_the_shares_of_a_linear_functions_params_are_their_shares_of_the_variance() -> None:
+    # For x and y uniform in [0, 1], the variances of 3x and 4y are 9/12 and 16/12.
     found = measured(CUBE, lambda params: 3 * params["x"] + 4 * params["y"])
     assert [*found] == ["y", "x", "z"]
     assert found["y"].share == pytest.approx(16 / 25, abs=0.06)
@@ -63,9 +63,7 @@ def test_the_shares_are_those_of_a_function_whose_effects_are_known() -> None:
         assert effect.is_clear
 
 
-def test_two_params_that_matter_only_together_are_found_in_trials_of_a_sampler_that_learns() -> (
-    None
-):
+def test_two_params_that_matter_only_together_have_a_joint_effect_in_trials_of_tpe() -> None:
     noise = random.Random(1)
     found = measured(
         CUBE,
@@ -78,7 +76,7 @@ def test_two_params_that_matter_only_together_are_found_in_trials_of_a_sampler_t
 
 
 @pytest.mark.parametrize("trials", [12, 60])
-def test_nothing_is_clear_in_noise(trials: int) -> None:
+def test_no_param_has_a_clear_effect_if_scores_are_only_noise(trials: int) -> None:
     noise = random.Random(2)
     found = measured(CUBE, lambda _: noise.gauss(), trials=trials)
     assert {(effect.low, effect.joint, effect.is_clear) for effect in found.values()} == {
@@ -86,7 +84,7 @@ def test_nothing_is_clear_in_noise(trials: int) -> None:
     }
 
 
-def test_a_choice_and_a_param_of_one_branch_have_effects() -> None:
+def test_a_categorical_param_and_a_param_of_one_branch_can_have_the_largest_effect() -> None:
     space = {
         "kind": {"choices": ["a", "b"]},
         "rate": {"low": 1e-4, "high": 1.0, "log": True, "when": {"kind": ["b"]}},
@@ -98,15 +96,15 @@ def test_a_choice_and_a_param_of_one_branch_have_effects() -> None:
     assert found["kind"].share > 0.9
 
 
-def test_equal_scores_have_no_effects() -> None:
+def test_no_effects_are_computed_if_all_scores_are_equal() -> None:
     assert measured(CUBE, lambda _: 1.0, trials=12) == {}
 
 
-def test_the_noise_is_that_between_runs_of_the_same_params() -> None:
+def test_the_estimated_noise_is_the_standard_deviation_between_runs_of_the_same_params() -> None:
     noise = random.Random(3)
     study = studied(CUBE, lambda params: params["x"] ** 2 + noise.gauss(0, 0.02))
     models = ScoreModels(study, space_of(CUBE), ["val"])
-    assert models.noise == {}  # nothing is fitted
+    assert models.noise == {}  # empty, because nothing was fitted yet
     effects_of(models)
     assert models.noise["val"] == pytest.approx(0.02, rel=0.3)
 
@@ -137,7 +135,7 @@ def test_pruned_trials_count_with_their_predicted_scores_and_failed_ones_do_not_
     assert models.noise == {}, "predicted scores have errors of their own"
 
 
-def test_the_noise_of_scores_without_effects_is_their_standard_deviation() -> None:
+def test_the_estimated_noise_of_scores_without_effects_is_their_standard_deviation() -> None:
     noise = random.Random(2)
     study = studied(CUBE, lambda _: noise.gauss(0, 0.02))
     models = ScoreModels(study, space_of(CUBE), ["val"])

@@ -10,7 +10,7 @@ import pytest
 
 from sweeper.search.pruners import Curve, Curves, PredictivePruner, Verdict
 
-STEPS = 18  # so the first judgement is after two steps
+STEPS = 18  # trials are judged after a ninth of their steps, so first after two
 
 
 def shape(end: float, steps: int = STEPS) -> list[float]:
@@ -40,14 +40,14 @@ ENDED = [shape(end) for end in (0.5, 0.7, 0.8)]
 EARLY = [shape(end, 2) for end in (0.4, 0.6, 0.86, 0.9)]
 
 
-def test_a_trial_is_frozen_at_its_first_judgement_unless_it_leads() -> None:
+def test_each_trial_but_the_leading_one_is_frozen_at_its_first_judgement() -> None:
     pruner = PredictivePruner()
     curves = study(completed=ENDED, running=[shape(0.9, 1), *EARLY])
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(3, 8)]
     assert verdicts == [Verdict.GO_ON, *3 * [Verdict.FREEZE], Verdict.GO_ON]
 
 
-def test_the_first_trial_continues_until_one_has_completed() -> None:
+def test_before_any_trial_has_completed_the_first_and_the_leading_trial_continue() -> None:
     pruner = PredictivePruner()
     curves = study(running=[shape(end, 5) for end in (0.3, 0.4, 0.6, 0.5)])
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(4)]
@@ -76,7 +76,7 @@ def test_a_frozen_trial_that_was_judged_too_early_has_priority_over_new_trials()
     assert PredictivePruner().thaw(study(completed=ENDED, frozen=[[0.1]]), to_begin=9) == 3
 
 
-def test_one_slot_in_four_continues_a_frozen_trial_while_new_trials_are_left() -> None:
+def test_of_four_slots_one_continues_a_frozen_trial_while_new_trials_are_left() -> None:
     pruner = PredictivePruner()
     beginning = [shape(0.5, 1)] * 3
     assert pruner.thaw(study(completed=ENDED, frozen=EARLY, running=beginning), to_begin=9) == 6
@@ -86,7 +86,7 @@ def test_one_slot_in_four_continues_a_frozen_trial_while_new_trials_are_left() -
 
 
 @pytest.mark.parametrize("beginning", [1, 2, 3, 4, 5])
-def test_trials_that_have_not_reported_yet_do_not_keep_frozen_trials_from_a_slot(
+def test_a_frozen_trial_gets_a_free_slot_however_many_running_trials_have_not_reported_yet(
     beginning: int,
 ) -> None:
     curves = study(completed=ENDED, frozen=EARLY, running=beginning * [[]])
@@ -103,7 +103,7 @@ def test_one_of_two_slots_thaws_the_most_promising_frozen_trial() -> None:
     assert pruner.judge(curves, 8, to_begin=9) is Verdict.GO_ON
 
 
-def test_a_trial_past_two_ninths_of_its_training_continues_while_it_can_win() -> None:
+def test_a_trial_that_can_win_is_no_longer_frozen_after_two_ninths_of_its_training() -> None:
     pruner = PredictivePruner()
     for steps, verdict in ((4, Verdict.FREEZE), (5, Verdict.GO_ON)):
         curves = study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1), shape(0.82, steps)])
@@ -112,7 +112,7 @@ def test_a_trial_past_two_ninths_of_its_training_continues_while_it_can_win() ->
     assert pruner.judge(curves, 8, to_begin=9) is not Verdict.GO_ON
 
 
-def test_no_frozen_trial_is_pruned_if_early_scores_predict_nothing() -> None:
+def test_every_frozen_trial_may_still_win_if_early_scores_do_not_predict_final_ones() -> None:
     chance = random.Random(1)
     done = [[*(chance.random() for _ in range(17)), 0.9 + chance.gauss(0, 0.01)] for _ in range(4)]
     curves = study(completed=done, frozen=[[chance.random() for _ in range(3)] for _ in range(20)])

@@ -40,7 +40,7 @@ def padding_of(space: Any) -> Padding:
         ({"optimizer": SGD}, {"optimizer": ADAM}, False),
     ],
 )
-def test_a_value_that_a_candidate_will_not_have_does_not_change_its_acquisition(
+def test_a_param_of_a_closed_branch_does_not_change_a_candidates_padded_point(
     one: dict[str, float], other: dict[str, float], is_same: bool
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -51,7 +51,7 @@ def test_a_value_that_a_candidate_will_not_have_does_not_change_its_acquisition(
     assert bool(torch.equal(first, second)) is is_same
 
 
-def test_only_values_that_a_candidate_will_have_get_a_gradient() -> None:
+def test_only_params_of_open_branches_get_a_gradient() -> None:
     torch = pytest.importorskip("torch")
     padding = padding_of(SPACE)
     shape = (1, len(padding.distributions))
@@ -114,7 +114,7 @@ def test_the_gaussian_process_finds_the_better_branch_and_its_best_params(begin:
     assert sum(float(momentum) > 0.8 for momentum in late) >= 4
 
 
-def test_the_trial_that_is_being_proposed_does_not_count_as_a_running_one() -> None:
+def test_the_gaussian_process_does_not_see_the_trial_that_is_being_proposed_as_running() -> None:
     study = optuna.create_study()
     _ran(study, optimizer="adam", lr=0.1, warmup=5)
     study.ask()
@@ -123,7 +123,7 @@ def test_the_trial_that_is_being_proposed_does_not_count_as_a_running_one() -> N
     assert seen[0].params.keys() == SPACE.keys()
 
 
-def test_a_trial_that_ran_before_a_dimension_was_swept_is_left_out() -> None:
+def test_the_gaussian_process_does_not_see_trials_that_lack_a_param_of_an_open_branch() -> None:
     study = optuna.create_study()
     _ran(study, lr=0.1)
     _ran(study, lr=0.1, optimizer="adam")

@@ -35,7 +35,8 @@ def reports(study: optuna.Study, *values: float) -> optuna.trial.FrozenTrial:
     return study.get_trials(deepcopy=False)[trial.number]
 
 
-#: Trials whose first report is half of their final score, give or take 0.01.
+#: First reports and final scores of trials. The first report is half of the final score ± 0.01, so
+#: it predicts that score well.
 TELLING = [(end / 2 + shift, end) for end, shift in zip(
     (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), (0.01, -0.01, 0.0, 0.01, -0.01, 0.0), strict=True
 )]  # fmt: skip
@@ -137,7 +138,7 @@ def test_the_reason_for_pruning_nan_contains_no_prediction() -> None:
     assert why.startswith("pruned at step 1 with nan; 6 completed trials, median")
 
 
-def test_nan_values_and_equal_values_predict_nothing() -> None:
+def test_no_trial_is_pruned_if_early_scores_are_nan_or_all_equal() -> None:
     study = studied([(math.nan, 0.5), (math.inf, 0.6), *TELLING[:3]])
     assert not PredictivePruner().prune(study, reports(study, 0.0))
     study = studied([(0.5, end) for _, end in TELLING])

@@ -94,7 +94,7 @@ def test_bad_pruned_trials_have_worse_predicted_scores_than_good_completed_ones(
     assert bad < middle < 0.9 * min(value for value in good if value is not None)
 
 
-def test_a_predicted_score_may_be_the_best_and_an_outlier_is_cut_off() -> None:
+def test_the_predicted_score_of_a_pruned_trial_may_be_the_best_and_an_outlier_is_clipped() -> None:
     assert seen(*CURVES, pruned(0.6))[-1] == pytest.approx(1.2)
     assert seen(*CURVES[:3], pruned(-9.0))[-1] == pytest.approx(0.1 - 4 * (0.4 - 0.1))
 
@@ -104,7 +104,7 @@ def test_a_diverged_trial_counts_as_the_worst_trial(direction: Direction, worst:
     assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
 
 
-def test_a_pruned_trial_without_a_report_or_a_completed_trial_does_not_count() -> None:
+def test_the_sampler_does_not_see_pruned_trials_without_reports_or_completed_trials() -> None:
     assert seen(*CURVES, pruned()) == [one.value for one in CURVES]
     assert seen(pruned(0.3)) == []
 
@@ -140,7 +140,7 @@ def test_no_trial_is_pruned_at_the_last_step_of_completed_trials(begin: Any) -> 
     assert opened.study.why_to_prune(second.number, pruner) is None
 
 
-def test_the_gaussian_process_continues_after_a_pruned_trial_and_one_out_of_memory(
+def test_the_gaussian_process_still_proposes_new_params_after_pruned_and_infeasible_trials(
     begin: Any,
 ) -> None:
     pytest.importorskip("torch")
@@ -178,7 +178,9 @@ def test_a_trial_that_failed_by_its_params_counts_as_the_worst_trial(
 
 
 @pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.INTERNAL])
-def test_a_trial_that_the_machine_has_failed_does_not_count(reason: Reason) -> None:
+def test_the_sampler_does_not_see_a_trial_that_failed_because_of_the_machine(
+    reason: Reason,
+) -> None:
     assert len(seen(*CURVES, failed(reason))) == len(CURVES)
 
 
@@ -197,7 +199,7 @@ def test_a_completed_trial_that_is_far_worse_than_all_others_counts_as_a_bad_one
     assert clipped == pytest.approx([0.25, 0.3, 0.35, 0.625])
 
 
-def test_a_bad_trial_of_an_earlier_study_replaces_none_of_its_other_trials() -> None:
+def test_clipping_an_outlier_of_an_earlier_study_leaves_its_other_scores_unchanged() -> None:
     own, *learned = losses(0.25, 0.25, 0.3, 1e6, 0.35)
     clipped = seen(own, learned=learned, direction="minimize", is_clipped=True)
     assert clipped == pytest.approx([0.25, 0.25, 0.3, 0.5, 0.35])

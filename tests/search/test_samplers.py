@@ -27,7 +27,7 @@ def settings(*, space: Any = FINITE, **study: Any) -> Settings:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_that_can_be_named_can_be_made(name: str) -> None:
     if name == "cmaes":
-        pytest.importorskip("cmaes")  # an optional package, which the message names
+        pytest.importorskip("cmaes")  # cmaes is an optional package
     assert SamplerFactory(settings(sampler=name)).make(0, 0)
 
 
@@ -83,7 +83,8 @@ def test_auto_chooses_a_sampler_by_the_number_of_trials(trials: int, space: Any,
 
 def test_tpe_makes_every_second_proposal_of_auto_from_the_25th_on_and_none_of_gp() -> None:
     auto, gp = (SamplerFactory(settings(sampler=name)) for name in ("auto", "gp"))
-    made = [auto.make(2 * index, index) for index in range(22, 29)]  # each proposal has one repeat
+    # With one repeat each, proposal n has the trial number 2n.
+    made = [auto.make(2 * index, index) for index in range(22, 29)]
     turns = [isinstance(sampler, optuna.samplers.TPESampler) for sampler in made]
     assert turns == [False, False, False, True, False, True, False]
     assert not isinstance(gp.make(25, 25), optuna.samplers.TPESampler)
@@ -127,7 +128,8 @@ def threads() -> set[int]:
 @pytest.mark.slow  # with torch
 def test_a_proposal_uses_one_thread_and_restores_the_number_of_threads() -> None:
     torch = pytest.importorskip("torch")
-    pytest.importorskip("scipy.linalg")  # a library has a number of threads once it is loaded
+    # The number of threads can be read only after the library is loaded.
+    pytest.importorskip("scipy.linalg")
     torch.set_num_threads(2)
     with threadpool_limits(limits=2, user_api="blas"):
         with on_one_thread():

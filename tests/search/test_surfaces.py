@@ -42,7 +42,7 @@ def study_of(space: SearchSpace, score: Callable[[dict[str, Any]], float]) -> op
     return study
 
 
-def test_the_pair_that_interacts_comes_first_and_its_surface_is_the_true_score() -> None:
+def test_the_first_surface_is_of_the_two_interacting_params_and_predicts_their_true_score() -> None:
     space = space_of(SPACE)
 
     def loss(params: dict[str, Any]) -> float:
@@ -60,7 +60,7 @@ def test_the_pair_that_interacts_comes_first_and_its_surface_is_the_true_score()
     assert corner == pytest.approx(1.0, abs=0.3)
     assert all(std > 0 for row in first["stds"] for std in row)
     layers = next(s for s in others if s["params"] == ["x", "layers"])
-    assert layers["places"][1] == [0, 1]  # the numbers of the choices
+    assert layers["places"][1] == [0, 1]  # positions of the choices in their list
     depth = next(s for s in others if s["params"] == ["x", "depth"])
     assert set(depth["places"][1]) == {1, 2, 3}
 
@@ -100,14 +100,14 @@ def test_surfaces_and_importances_can_be_stopped_before_each_of_their_steps() ->
 
         return before_step
 
-    for step in (1, 2):  # before the process is fitted, and before the only pair
+    for step in (1, 2):  # stop before the fit of the Gaussian process, or before the only pair
         models = ScoreModels(study, space, ["loss"])
         with pytest.raises(StoppedError):
             surfaces_of(models, {"loss": ["x", "y"]}, before_step=stop_at(step))
         models = ScoreModels(study, space, ["loss"])
-        with pytest.raises(StoppedError):  # the same two steps: the fit, and what follows it
+        with pytest.raises(StoppedError):  # importances have two steps too: the fit, and the shares
             param_importances(study, ["loss"], models, before_step=stop_at(step))
-    # The fitted process is kept, so that only the step of the pair is left.
+    # The Gaussian process was fitted for the importances, so only the step of the pair remains.
     models = ScoreModels(study, space, ["loss"])
     param_importances(study, ["loss"], models)
     assert surfaces_of(models, {"loss": ["x", "y"]}, before_step=stop_at(2))

@@ -33,7 +33,7 @@ from sweeper.settings.space import ChoiceDimension, FloatDimension, IntDimension
 
 def test_a_parameters_file_needs_only_an_objective_and_a_space(load_settings: Load) -> None:
     settings = load_settings(SMALLEST)
-    assert settings.name == "digits"  # the file's stem
+    assert settings.name == "digits"  # the default name is the file's name without .yml
     assert settings.resources.claim_bytes is None
     assert {n: (o.direction, o.take) for n, o in settings.objective.items()} == {
         "val_acc": ("maximize", "last")
@@ -85,7 +85,7 @@ def test_settings_can_be_made_again_from_their_mapping_and_from_their_yaml(
     again = Settings.from_mapping(stored)
     assert again.name == settings.name
     named = settings.study.model_copy(update={"name": settings.name})
-    # The URL of `notify` is a secret, and no study stores it.
+    # The URL of `notify` is a secret, so it is not among the stored settings.
     without_file = settings.model_copy(update={"study": named, "notify": None})
     without_file._file = None
     assert again == without_file
@@ -104,11 +104,13 @@ def test_an_override_does_not_change_the_settings_themselves(load_settings: Load
     assert settings.fixed == {"epochs": 5}
 
 
-def test_a_fixed_name_leaves_the_space_and_the_start_trials(load_settings: Load) -> None:
+def test_a_param_that_is_fixed_is_removed_from_the_space_and_the_start_trials(
+    load_settings: Load,
+) -> None:
     settings = load_settings(EVERYTHING)
     changed = settings.with_overrides(fixed={"lr": 0.5, "epochs": 1})
     assert set(changed.search_space) == {*settings.search_space} - {"lr"}
-    assert changed.fixed == {"epochs": 1, "lr": 0.5}  # 0.5 lies outside the range, and may
+    assert changed.fixed == {"epochs": 1, "lr": 0.5}  # a fixed value may be outside of the range
     assert changed.start_params[0] == {"optimizer": "adam", "width": 64}
 
 
@@ -122,7 +124,7 @@ def test_fixing_a_param_opens_or_closes_the_branch_that_depends_on_it(load_setti
     without = Settings.from_mapping({**settings.as_mapping, "start": [{"momentum": 0.9}]})
     assert without.start_params == [{"momentum": 0.9, "optimizer": "sgd"}]
     all_fixed = settings.with_overrides(fixed={"optimizer": "adam", "lr": 0.1, "width": 64})
-    assert all_fixed.start_params == []  # nothing of it is left
+    assert all_fixed.start_params == []  # all params of the start trial are fixed, so it is dropped
 
 
 def test_fixing_a_param_to_a_list_opens_the_branch_of_that_list(load_settings: Load) -> None:
@@ -221,7 +223,7 @@ def test_flags_for_confirm_override_the_parameters_file() -> None:
         both.with_overrides(fixed={"seed": 1})
 
 
-def test_a_study_that_sweeps_the_seed_has_to_begin_anew_to_be_confirmed() -> None:
+def test_a_confirmation_of_a_study_that_sweeps_the_seed_is_refused_with_a_remedy() -> None:
     space = {"seed": [1, 2], "x": [1, 2]}
     plain = Settings.from_mapping({"objective": {"a": "maximize"}, "space": space})
     with pytest.raises(SettingsError, match=r"remove it from space .*begin another"):
@@ -295,7 +297,7 @@ def test_a_value_that_is_too_long_on_the_command_line_is_refused_in_one_line(tex
         (None, (600.0, False)),
     ],
 )
-def test_another_address_of_a_cluster_keeps_how_the_file_uses_a_cluster(
+def test_overriding_the_address_of_a_cluster_keeps_the_files_keys_wait_and_insecure(
     stated: dict[str, Any] | None, kept: tuple[float, bool]
 ) -> None:
     cluster = {} if stated is None else {"cluster": stated}

@@ -84,7 +84,7 @@ def test_a_secret_in_the_parameters_of_trials_is_refused(
         ("url", "ftp://anonymous:guest@host/set", "write it in the notebook"),
     ],
 )
-def test_what_only_looks_like_a_secret_can_be_used_as_the_message_says(
+def test_the_refusal_of_a_value_that_looks_like_a_secret_states_how_to_use_it_if_it_is_none(
     name: str, value: Any, remedy: str
 ) -> None:
     content = {"objective": {"acc": "maximize"}, "space": {"lr": [1]}}

@@ -24,7 +24,7 @@ from sweeper.settings.yaml_reader import read_yaml, write_yaml
         ("tcp://[::1]:8786", False),
     ],
 )
-def test_a_scheduler_elsewhere_needs_encryption_unless_insecure_is_stated(
+def test_the_address_of_a_scheduler_on_another_machine_needs_tls_or_the_key_insecure(
     address: str, is_refused: bool
 ) -> None:
     assert is_exposed(address) is is_refused
@@ -62,7 +62,9 @@ def test_an_input_comes_from_the_best_trial_or_from_a_run_id(
     assert load_settings(BOTH + INPUT + take + "}}").inputs["e"].take == read
 
 
-def test_a_flag_that_fixes_a_parameter_replaces_its_input(load_settings: Load) -> None:
+def test_fixing_a_parameter_on_the_command_line_removes_its_entry_in_inputs(
+    load_settings: Load,
+) -> None:
     settings = load_settings(BOTH + INPUT + "best}}").with_overrides(fixed={"e": "/mine.pt"})
     assert settings.inputs == {}
     assert set(settings.search_space) == {"lr", "opt"}

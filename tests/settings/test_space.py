@@ -84,7 +84,9 @@ def test_a_dimension_has_its_stated_type_or_the_type_of_its_bounds(entry: Any, k
         ({"grid_search": [32, 64]}, [32, 64]),
     ],
 )
-def test_keys_of_other_tools_are_refused_with_the_equivalent_entry(entry: Any, here: Any) -> None:
+def test_a_range_in_the_form_of_another_tool_is_refused_with_the_equivalent_entry(
+    entry: Any, here: Any
+) -> None:
     with pytest.raises(ValidationError) as raised:
         read_dimension(entry)
     written = raised.value.errors()[0]["msg"].partition("; write ")[2]
@@ -110,7 +112,7 @@ def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
         assert choices.count() == 2
 
 
-def test_different_values_are_stored_as_different_scalars() -> None:
+def test_different_values_of_any_type_are_stored_as_different_scalars() -> None:
     values: list[Any] = [
         *([1], [1.0], [True], "[1]", "json:[1]", 'json:"json:[1]"', [[1]], ["1"], [None]),
         *(1, "1", None, [], {}, {"a": 1}, {"a": [1]}, {"a": "1"}, "json:", "ä", ["ä"], -0.5),
@@ -118,7 +120,8 @@ def test_different_values_are_stored_as_different_scalars() -> None:
     scalars = [as_scalar(value) for value in values]
     assert len({repr(scalar) for scalar in scalars}) == len(values)
     assert all(s is None or isinstance(s, int | float | str) for s in scalars)
-    # Studies remember these: another spelling would make their lists other choices.
+    # Existing studies store these texts. With another spelling, their lists would become other
+    # choices.
     assert as_scalar([64, 1.0, True, None, "ä"]) == 'json:[64, 1.0, true, null, "ä"]'
     assert (
         as_scalar({"b": 1, "a": [2]})
@@ -158,7 +161,9 @@ def test_numbers_truth_values_and_texts_are_stored_unchanged() -> None:
         ([{"a": [1]}], {"a": [True]}, False),
     ],
 )
-def test_a_dimension_allows_its_values_and_no_others(entry: Any, value: Any, allowed: bool) -> None:
+def test_a_dimension_allows_only_values_of_its_range_or_choices_and_type(
+    entry: Any, value: Any, allowed: bool
+) -> None:
     assert read_dimension(entry).allows(value) is allowed
 
 
@@ -172,19 +177,21 @@ def test_a_dimension_allows_its_values_and_no_others(entry: Any, value: Any, all
         (["a", "b", "c"], 3),
     ],
 )
-def test_a_dimension_counts_its_values(entry: Any, count: int | None) -> None:
+def test_a_dimension_knows_its_number_of_values_or_none_if_it_is_continuous(
+    entry: Any, count: int | None
+) -> None:
     assert read_dimension(entry).count() == count
 
 
 # --- branches ------------------------------------------------------------------------------------
 
 
-def test_the_value_1_does_not_open_the_branch_of_true() -> None:
+def test_the_value_1_does_not_open_a_branch_with_the_condition_true() -> None:
     space = space_of(o=[True, False], x={"low": 0, "high": 1, "when": {"o": True}})
     assert not space.exists("x", {"o": 1})
 
 
-def test_a_param_is_missing_only_where_its_branch_is_open() -> None:
+def test_a_param_counts_as_missing_only_if_its_branch_is_open() -> None:
     space = space_of(**OPTIMIZERS)
     assert space.missing({"optimizer": "adam"}) == ["width"]
     assert {*space.missing({"optimizer": "sgd", "width": 16})} == {"nesterov"}
@@ -220,7 +227,7 @@ def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
         ({"width": 16}, {"width": 16}),
     ],
 )
-def test_a_param_of_a_branch_brings_the_params_that_open_it(
+def test_stating_a_param_of_a_branch_adds_the_params_that_open_the_branch(
     params: dict[str, Any], completed: dict[str, Any]
 ) -> None:
     assert space_of(**OPTIMIZERS).completed(params) == completed

@@ -45,22 +45,22 @@ def write_completed(spec: TrialSpec, scores: Mapping[str, float]) -> None:
 
 
 @pytest.mark.parametrize("state", [RUNNING, STOPPED, COMPLETED])
-def test_an_end_in_a_notebook_is_unknown_if_the_study_lacks_that_attempt(
+def test_a_notebook_states_an_end_unknown_to_the_study_only_if_the_study_lacks_that_attempt(
     tmp_path: Path, state: TrialState
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")
     path = write_end(paths, attempt=2)
     assert unknown_end([], FACTS, paths) == path
     assert unknown_end([record_of(paths, 1, state)], FACTS, paths) == path
-    # A cluster's worker may be lost after its notebook has arrived and before its answer.
+    # Known: a cluster's worker may be lost after its notebook has arrived and before its answer.
     assert unknown_end([record_of(paths, 2, state)], FACTS, paths) is None
-    # The third attempt may be killed before it has renamed the notebook of the second one.
+    # Known: the third attempt may be killed before it has renamed the second one's notebook.
     assert unknown_end([record_of(paths, 3, state)], FACTS, paths) is None
     assert unknown_end([], replace(FACTS, id="another"), paths) is None
 
 
 @pytest.mark.parametrize("scores", [{}, {"loss": 0.5}, {"acc": math.nan}, {"acc": math.inf}])
-def test_a_notebook_that_completed_without_its_objectives_states_no_end(
+def test_a_notebook_without_a_finite_score_for_each_objective_does_not_state_an_end(
     tmp_path: Path, scores: Mapping[str, float]
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")

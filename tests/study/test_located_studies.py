@@ -14,7 +14,7 @@ from sweeper.study.located import LocatedStudy
 from sweeper.trials import StudyPaths
 
 
-def test_a_following_study_that_cannot_be_read_is_told_from_one_that_does_not_exist(
+def test_a_damaged_confirming_study_raises_an_error_and_a_missing_one_is_none(
     begin: Any, tmp_path: Path
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{study}.{run_id}.ipynb"), study="s")

@@ -159,7 +159,7 @@ def ends_badly(record: TrialRecord) -> TrialOutcome | None:
     return None
 
 
-def test_trials_that_do_not_complete_or_run_again_do_not_block_others(make: Make) -> None:
+def test_trials_that_fail_or_run_again_do_not_block_the_fixed_order(make: Make) -> None:
     tables = []
     for seed in (1, 2):
         slots = make(seed=seed, ends=ends_badly)
@@ -216,7 +216,7 @@ def test_a_trial_queued_by_hand_gets_the_next_number_and_others_continue(make: M
     assert slots.table()[13][1]["x"] == 0.98
 
 
-def test_a_trial_queued_by_hand_does_not_wait_for_queued_trials_beyond_the_planned_number(
+def test_a_trial_queued_by_hand_runs_although_start_trials_beyond_the_planned_number_are_queued(
     make: Make,
 ) -> None:
     slots = make(jobs=1, trials=1, start=[{"x": 0.1}, {"x": 0.2}, {"x": 0.3}])
@@ -226,7 +226,9 @@ def test_a_trial_queued_by_hand_does_not_wait_for_queued_trials_beyond_the_plann
     assert [number for number, *_ in slots.table()] == [0, 3]
 
 
-def test_a_trial_waits_only_for_the_end_of_an_earlier_one(make: Make) -> None:
+def test_with_a_fixed_order_a_trial_waits_only_for_one_earlier_trial_that_its_proposal_uses(
+    make: Make,
+) -> None:
     study, next_trial = (slots := make(jobs=3)).opened.study, slots.opened.next
     first, second, third = (slots.opened.ask() for _ in range(3))
     waits: list[str] = []
@@ -245,7 +247,9 @@ def test_a_trial_waits_only_for_the_end_of_an_earlier_one(make: Make) -> None:
     assert (record.number, waits) == (3, ["waits"])
 
 
-def test_a_sampler_sees_trials_that_ended_too_late_as_running(make: Make) -> None:
+def test_with_a_fixed_order_the_sampler_sees_ended_trials_beyond_its_turn_as_running(
+    make: Make,
+) -> None:
     slots = make("random", jobs=3, trials=6)
     seen: list[list[tuple[str, Any]]] = []
 

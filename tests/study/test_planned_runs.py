@@ -36,7 +36,7 @@ def runs_left(opened: Opened) -> list[TrialRecord]:
     return made
 
 
-def test_a_smaller_plan_makes_no_run_of_the_plan_before_and_a_larger_one_makes_them_all(
+def test_a_reduced_plan_makes_only_its_own_missing_runs_and_an_extended_one_makes_the_rest(
     begin: Any,
 ) -> None:
     opened = resumed(begin(trials=1), plan(3, 3))
@@ -51,7 +51,7 @@ def test_a_smaller_plan_makes_no_run_of_the_plan_before_and_a_larger_one_makes_t
     assert len(runs) == len(more.study.records()) == 9
 
 
-def test_runs_of_other_code_are_made_again_and_do_not_count(begin: Any) -> None:
+def test_confirming_runs_with_earlier_code_are_made_again_and_do_not_count(begin: Any) -> None:
     before = resumed(begin(trials=1), plan(2, 2))
     before.run(0.1)
     after = resumed(before, plan(2, 2), has_changed=True)
@@ -64,7 +64,7 @@ def test_runs_of_other_code_are_made_again_and_do_not_count(begin: Any) -> None:
     assert counted == {record.number for record in same.study.records()[1:]}
 
 
-def test_a_run_that_was_interrupted_is_made_first_and_then_only_those_of_the_new_plan(
+def test_an_interrupted_confirming_run_is_resumed_first_and_then_only_runs_of_the_new_plan_follow(
     begin: Any,
 ) -> None:
     opened = resumed(begin(trials=1), plan(2, 2))
@@ -78,7 +78,7 @@ def test_a_run_that_was_interrupted_is_made_first_and_then_only_those_of_the_new
     ]
 
 
-def test_a_run_of_other_code_that_was_interrupted_is_not_made_again(begin: Any) -> None:
+def test_an_interrupted_confirming_run_with_earlier_code_is_not_resumed(begin: Any) -> None:
     before = resumed(begin(trials=1), plan(2, 2))
     before.ask()  # It was killed with its sweep.
     after = resumed(before, plan(2, 2), has_changed=True)

@@ -256,7 +256,7 @@ def test_a_start_trial_that_is_added_to_the_file_of_a_begun_study_is_queued_once
     assert more.ask().params["x"] not in (0.125, 0.25)
 
 
-def test_a_start_trial_that_left_the_file_before_it_ran_is_dropped_until_it_comes_back(
+def test_a_start_trial_removed_from_the_file_before_it_ran_is_dropped_until_it_is_added_again(
     begin: Any,
 ) -> None:
     wrong, right = {"x": 0.75}, {"x": 0.25}
@@ -273,7 +273,9 @@ def test_a_start_trial_that_left_the_file_before_it_ran_is_dropped_until_it_come
     assert [record.number for record in opened.study.records()] == [2, 3, 4]
 
 
-def test_a_start_trial_that_left_the_file_with_one_of_its_names_is_dropped(begin: Any) -> None:
+def test_a_start_trial_removed_from_the_file_together_with_one_of_its_params_is_dropped(
+    begin: Any,
+) -> None:
     opened = begin({**RANGE, "old": [1, 2]}, start=[{"x": 0.125, "old": 2}, {"x": 0.25}])
     opened.study.note_facts(settings=opened.settings.as_mapping)
     settings = changed(opened, start=[{"x": 0.25}])
@@ -283,7 +285,9 @@ def test_a_start_trial_that_left_the_file_with_one_of_its_names_is_dropped(begin
     assert opened.ask().params["x"] != 0.125
 
 
-def test_a_start_trial_that_a_refused_call_has_dropped_runs_after_all(begin: Any) -> None:
+def test_a_start_trial_dropped_by_a_call_that_was_then_refused_runs_in_the_next_call(
+    begin: Any,
+) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}])
     opened.study.note_facts(settings=opened.settings.as_mapping)
     for start in ([{"x": 0.125}], [{"x": 0.125}, {"x": 0.25}]):
@@ -313,7 +317,7 @@ def test_start_trials_are_queued_once_and_count_as_planned_trials(begin: Any) ->
     assert opened.next() is None
 
 
-def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
+def test_a_proposal_that_was_prepared_ahead_becomes_the_next_trial(begin: Any) -> None:
     opened = begin(trials=3)
     opened.study.prepare(opened.samplers)
     opened.study.prepare(opened.samplers)
@@ -349,7 +353,9 @@ def test_a_trial_queued_by_hand_runs_in_a_study_that_has_all_its_trials(begin: A
     assert opened.again(trials=2).ask().number == 1
 
 
-def test_a_trial_queued_by_hand_may_have_the_number_of_a_prepared_proposal(begin: Any) -> None:
+def test_a_trial_queued_by_hand_takes_the_number_of_a_prepared_proposal_which_moves_on(
+    begin: Any,
+) -> None:
     opened = begin(trials=3)
     opened.study.prepare(opened.samplers)
     assert by_hand(opened, x=0.75) == 0

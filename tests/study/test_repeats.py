@@ -124,7 +124,7 @@ def test_repeats_of_a_proposal_continue_after_a_restart_but_not_after_a_failure(
         {"space": {"x": {"low": 2.0, "high": 3.0}}},
     ],
 )
-def test_a_proposal_is_repeated_only_with_the_params_of_its_first_run(
+def test_a_proposal_is_not_repeated_if_the_changed_space_no_longer_fits_its_params(
     repeat: Any, now: dict[str, Any]
 ) -> None:
     opened = repeat(6, space=RANGE, seeds=2)
@@ -138,7 +138,7 @@ def test_a_proposal_is_repeated_only_with_the_params_of_its_first_run(
     assert (fourth.repeat_of, fourth.params) == (third.number, third.params)
 
 
-def test_a_slot_waits_for_a_running_trial_that_may_be_repeated_and_no_proposal_lacks_its_repeats(
+def test_a_slot_waits_for_a_trial_that_may_be_repeated_if_too_few_trials_are_left_for_a_new_one(
     repeat: Any,
 ) -> None:
     opened = repeat(3, seeds=2)
@@ -167,7 +167,7 @@ def test_the_fold_of_a_repeat_is_a_param_that_no_sampler_chooses(repeat: Any) ->
 
 
 @pytest.mark.slow  # scikit-learn or torch is imported
-def test_a_start_trial_that_leaves_out_what_opens_its_branch_runs_once_on_each_fold(
+def test_a_start_trial_without_the_param_that_opens_its_branch_is_queued_only_once(
     repeat: Any,
 ) -> None:
     space = {"opt": ["adam", "sgd"], "m": {**RANGE["x"], "when": {"opt": "sgd"}}}
@@ -222,7 +222,7 @@ def test_the_best_means_are_confirmed_on_other_seeds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # it writes to MLflow
-def test_a_changed_number_of_seeds_counts_for_all_proposals_that_can_still_win(
+def test_after_an_increase_of_seeds_the_winner_has_a_score_on_each_seed(
     tmp_path: Path,
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5")

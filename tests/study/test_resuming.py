@@ -84,7 +84,7 @@ def test_an_interrupted_trial_keeps_its_params_even_if_the_space_has_changed(
         {"fixed": {"seed": 42}},
     ],
 )
-def test_an_interrupted_trial_keeps_its_seed_even_if_others_get_theirs_in_another_way(
+def test_an_interrupted_trial_keeps_its_seed_although_changed_settings_give_others_new_seeds(
     begin: Any, now: dict[str, Any]
 ) -> None:
     opened = begin()
@@ -125,7 +125,7 @@ def kill_between_the_writes(opened: Opened, score: float) -> TrialRecord:
     return record
 
 
-def test_an_end_that_only_the_record_states_is_passed_on_to_optuna_and_not_run_again(
+def test_a_trials_end_that_is_only_in_its_record_is_written_to_optuna_when_the_study_resumes(
     begin: Any,
 ) -> None:
     opened = begin(trials=1)
@@ -180,7 +180,7 @@ def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any)
     assert opened.again().ask().number == running.number
 
 
-def test_an_end_that_only_the_notebook_states_is_stored_with_all_its_data(
+def test_a_trials_end_that_is_only_in_its_notebook_is_stored_with_all_its_data(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -113,7 +113,7 @@ def test_a_change_whose_answer_was_lost_is_not_made_twice(begin: Begin, tmp_path
 
 
 @pytest.mark.slow
-def test_a_write_waits_for_a_storage_that_is_locked_for_a_while(
+def test_a_write_to_a_locked_storage_is_repeated_until_the_lock_is_released(
     begin: Begin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trials = begin(connect_args={"timeout": 0.01})
@@ -164,7 +164,7 @@ def test_a_storage_that_stays_unavailable_raises_and_the_ended_trial_is_not_run_
         {"state": "unheard of"},
     ],
 )
-def test_an_end_in_a_notebook_counts_only_for_the_same_attempt_of_the_same_study(
+def test_a_notebooks_end_of_another_attempt_or_study_is_ignored_and_the_trial_runs_again(
     begin: Begin, changes: dict[str, Any]
 ) -> None:
     trials = begin()
@@ -281,7 +281,7 @@ def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
 
 
 @pytest.mark.slow
-def test_a_dead_session_of_the_same_sweep_does_not_count_as_another_sweep(
+def test_a_dead_database_session_of_a_sweep_does_not_lock_that_sweep_out_of_its_study(
     postgres: PostgresServer,
 ) -> None:
     trials = Opened(open_storage(postgres.url), SETTINGS.with_overrides(study="cut off"))

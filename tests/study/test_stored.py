@@ -100,7 +100,7 @@ def test_a_stored_record_is_read_with_the_types_of_its_values() -> None:
     assert repr(record.params) == repr(RECORDED.params)  # 1, 1.0 and True are equal
 
 
-def test_a_trial_that_was_never_begun_has_no_record() -> None:
+def test_an_optuna_trial_without_the_sweepers_attribute_has_no_record() -> None:
     assert record_of(trial(None)) is None
 
 
@@ -164,7 +164,9 @@ def test_the_first_of_equally_good_trials_is_the_best(begin: Any, direction: str
     assert_same(opened)
 
 
-def test_a_trial_whose_end_is_not_in_optuna_yet_is_not_the_best(begin: Any) -> None:
+def test_a_trial_whose_end_is_only_in_its_record_and_not_in_optuna_is_not_the_best(
+    begin: Any,
+) -> None:
     opened = begin()
     opened.run(0.25)
     record = opened.ask()

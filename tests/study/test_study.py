@@ -97,7 +97,9 @@ def test_only_studies_that_a_sweep_has_begun_are_listed(begin: Any) -> None:
     assert opened.settings.name + " foreign" not in names
 
 
-def test_new_facts_replace_only_their_fields_and_survive_a_restart(begin: Any) -> None:
+def test_noting_facts_of_a_study_replaces_only_the_stated_fields_and_survives_a_restart(
+    begin: Any,
+) -> None:
     opened = begin()
     study_id = opened.study.study_id
     opened.study.note_facts(template="a", tracking_uri="b")
@@ -107,7 +109,7 @@ def test_new_facts_replace_only_their_fields_and_survive_a_restart(begin: Any) -
     assert begin().study.study_id != study_id
 
 
-def test_facts_that_another_study_has_left_in_the_folder_do_not_count(tmp_path: Path) -> None:
+def test_the_file_study_json_of_another_study_in_the_folder_is_not_used(tmp_path: Path) -> None:
     file = tmp_path / "study.json"
     left = StudyFacts(id="1", objectives=["val"], template="t", settings={"space": {}}, spent_s=9.0)
     left.write(file, study="my")
@@ -204,16 +206,14 @@ def test_trials_that_ran_before_a_param_was_swept_do_not_count_for_importances(
 
 
 @pytest.mark.slow  # scikit-learn is imported
-def test_a_retry_whose_value_is_outside_of_its_narrowed_range_does_not_prevent_importances() -> (
-    None
-):
+def test_importances_are_computed_although_a_retry_has_a_value_outside_of_its_range() -> None:
     made = study_of(30, wider_from=30)
     made.get_trials(deepcopy=False)[-1].params["x"] = 0.9
     assert [*forest_importances(made, ["val"])["val"]] == ["x", "y"]
 
 
 @pytest.mark.slow  # torch is imported
-def test_without_the_fold_no_joint_share_is_known_because_it_may_be_with_the_fold() -> None:
+def test_importances_that_leave_out_a_fold_have_no_joint_share_as_it_may_be_with_the_fold() -> None:
     pytest.importorskip("torch")
     made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     made.optimize(lambda it: (it.suggest_float("x", 0, 1) - it.suggest_float("y", 0, 1)) ** 2, 30)
@@ -225,7 +225,7 @@ def test_without_the_fold_no_joint_share_is_known_because_it_may_be_with_the_fol
 
 
 @pytest.mark.slow  # matplotlib is imported
-def test_the_figure_of_importances_shows_those_of_the_answer() -> None:
+def test_the_figure_of_importances_shows_the_importances_that_it_is_given() -> None:
     pytest.importorskip("matplotlib")
     found = {"val": {"x": Importance(0.7, 0.6, 0.8), "y": Importance(0.2, 0.1, 0.4)}}
     figure = figure_of(study_of(30), ["val"], kind="importances", importances=found)

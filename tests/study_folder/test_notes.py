@@ -25,7 +25,9 @@ for n in itertools.count():
 """
 
 
-def test_parts_of_a_note_are_changed_alone_and_an_empty_note_is_removed(tmp_path: Path) -> None:
+def test_changing_one_field_of_a_note_keeps_the_others_and_an_empty_note_is_removed(
+    tmp_path: Path,
+) -> None:
     notes = Notes(tmp_path / "notes.json")
     assert notes.read() == {}
     notes.change({"0003": {"note": " look again\n"}, "0012": {"starred": True}})
@@ -47,7 +49,7 @@ def test_parts_of_a_note_are_changed_alone_and_an_empty_note_is_removed(tmp_path
         ({"0003": "x"}, "0003: "),
     ],
 )
-def test_a_change_that_is_not_valid_changes_nothing(
+def test_an_invalid_change_of_notes_is_refused_and_changes_no_note(
     tmp_path: Path, changes: dict[str, dict[str, object]], said: str
 ) -> None:
     notes = Notes(tmp_path / "notes.json")
@@ -58,7 +60,7 @@ def test_a_change_that_is_not_valid_changes_nothing(
     assert notes.read() == before
 
 
-def test_a_damaged_file_hides_the_notes_and_is_not_replaced(
+def test_a_damaged_file_of_notes_is_read_as_empty_and_is_never_overwritten(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "notes.json"

@@ -40,7 +40,7 @@ def swept_elsewhere(paths: StudyPaths, *, ago_s: float) -> None:
     os.utime(paths.owner, (touched_s, touched_s))
 
 
-def test_a_sweep_on_another_machine_is_alive_as_long_as_it_touches_its_file(
+def test_a_sweep_on_another_machine_counts_as_alive_while_its_owner_file_is_recent(
     paths: StudyPaths,
 ) -> None:
     swept_elsewhere(paths, ago_s=ALIVE_S - 10)
@@ -69,7 +69,7 @@ def test_the_refusal_of_a_second_sweep_says_when_the_first_counts_as_dead(
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_a_sweep_that_stood_still_sees_its_successor_and_leaves_its_file(
+def test_a_suspended_sweep_whose_folder_was_taken_over_raises_and_keeps_the_new_owner_file(
     paths: StudyPaths, has_ended: bool
 ) -> None:
     with held_folder(paths) as held:
@@ -85,7 +85,9 @@ def test_a_sweep_that_stood_still_sees_its_successor_and_leaves_its_file(
     assert paths.owner.exists() is not has_ended
 
 
-def test_a_disk_that_is_unavailable_is_no_successor(paths: StudyPaths) -> None:
+def test_an_owner_file_that_cannot_be_read_does_not_count_as_a_takeover_by_another_sweep(
+    paths: StudyPaths,
+) -> None:
     with held_folder(paths) as held:
         held.is_needed = True
         away = paths.folder.rename(paths.folder.with_name("away"))
@@ -109,7 +111,9 @@ def test_on_the_same_machine_only_the_lock_shows_whether_a_sweep_is_alive(
         assert is_held(paths)
 
 
-def test_looking_at_a_study_whose_folder_is_elsewhere_makes_no_folder(paths: StudyPaths) -> None:
+def test_asking_whether_a_study_is_swept_creates_no_folder_if_it_has_none_here(
+    paths: StudyPaths,
+) -> None:
     gone = replace(paths, study="gone")
     with while_unswept(gone) as is_unswept:
         assert is_unswept
@@ -117,7 +121,7 @@ def test_looking_at_a_study_whose_folder_is_elsewhere_makes_no_folder(paths: Stu
     assert not gone.folder.exists()
 
 
-def test_a_sweep_elsewhere_is_recognized_even_if_the_clocks_of_machines_differ(
+def test_the_age_of_another_machines_owner_file_is_right_even_if_clocks_differ(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept_elsewhere(paths, ago_s=30)
@@ -141,7 +145,7 @@ def test_a_folder_whose_owner_file_cannot_be_written_is_refused_and_not_locked(
         assert is_held(paths)
 
 
-def test_a_call_that_cannot_write_its_owner_file_leaves_no_folder(
+def test_a_new_study_whose_owner_file_cannot_be_written_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def is_full(*_: object) -> NoReturn:
@@ -203,7 +207,9 @@ def test_two_studies_cannot_write_to_the_same_outputs_at_once(tmp_path: Path) ->
     assert sorted(left) == ["out", "out/first", "out/first/sweep.lock"]
 
 
-def test_a_study_in_an_outside_file_is_swept_from_one_folder_at_a_time(tmp_path: Path) -> None:
+def test_a_study_in_a_database_outside_of_its_folder_is_swept_from_one_folder_at_a_time(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "studies.db"
     here, there = (outputs(tmp_path, "kept", f"{name}.{{study}}.{{run_id}}.ipynb") for name in "ab")
     another = outputs(tmp_path, "another", "b.{study}.{run_id}.ipynb")

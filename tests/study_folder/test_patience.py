@@ -20,7 +20,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("number", NUMBERS.split())
-def test_a_call_is_repeated_until_a_fault_of_the_machine_has_ended(number: str) -> None:
+def test_certain_error_numbers_of_the_system_count_as_faults_of_the_machine(number: str) -> None:
     assert is_of_the_machine(OSError(getattr(errno, number), "…"))
     assert is_of_the_machine(zmq.ZMQError(getattr(errno, number)))
 
@@ -52,7 +52,7 @@ def test_a_call_is_repeated_if_the_disk_is_full_but_not_if_a_name_is_too_long() 
         patience.insist(write)
 
 
-def test_a_call_that_must_not_be_made_any_more_is_not_made() -> None:
+def test_no_call_is_made_after_the_check_found_that_another_sweep_has_taken_over() -> None:
     patience = Patience("the outputs in out", may_pass=is_of_the_machine)
     patience.check = Mock(side_effect=StudyError("taken over"))
     for repeat in (patience.insist, patience.attempt):
@@ -77,7 +77,7 @@ def test_a_call_is_not_repeated_after_the_time_limit(caplog: pytest.LogCaptureFi
     ]
 
 
-def test_a_change_whose_answer_was_lost_is_repeated_by_the_function_for_repetitions(
+def test_after_a_lost_answer_the_second_function_is_called_instead_of_the_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
@@ -90,7 +90,7 @@ def test_a_change_whose_answer_was_lost_is_repeated_by_the_function_for_repetiti
     assert caplog.records[-1].getMessage() == "db can be used again"
 
 
-def test_a_disk_that_fails_again_and_again_is_reported_only_twice(
+def test_a_disk_that_fails_again_at_once_is_reported_twice_and_then_only_after_it_is_stable(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "_SETTLED_S", 0.3)

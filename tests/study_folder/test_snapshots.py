@@ -37,7 +37,9 @@ def paths(tmp_path: Path) -> StudyPaths:
     return StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
 
 
-def test_a_snapshot_and_an_environment_are_read_as_they_were_written(paths: StudyPaths) -> None:
+def test_a_snapshot_of_code_and_an_environment_are_read_as_they_were_written(
+    paths: StudyPaths,
+) -> None:
     found = read_snapshot(paths, keep_snapshot(paths, SNAPSHOT))
     assert found == SNAPSHOT
     frozen = found.frozen_in("/elsewhere/notebooks")
@@ -48,7 +50,9 @@ def test_a_snapshot_and_an_environment_are_read_as_they_were_written(paths: Stud
     assert read_environment(paths, environment) == facts
 
 
-def test_equal_code_has_one_file_and_different_code_has_another(paths: StudyPaths) -> None:
+def test_snapshots_with_equal_code_share_one_file_and_different_code_gets_another_one(
+    paths: StudyPaths,
+) -> None:
     other_ids = replace(SNAPSHOT, notebook=NOTEBOOK.replace('"a"', '"b"'))
     edited = replace(SNAPSHOT, files={**SNAPSHOT.files, "model.py": "X = 2\n"})
     names = [keep_snapshot(paths, one) for one in (SNAPSHOT, other_ids, edited, SNAPSHOT)]
@@ -56,7 +60,7 @@ def test_equal_code_has_one_file_and_different_code_has_another(paths: StudyPath
     assert {file.name for file in paths.code.iterdir()} == {f"{name}.json" for name in names}
 
 
-def test_only_the_version_of_what_has_changed_in_a_snapshot_is_another_one() -> None:
+def test_changing_one_file_of_a_snapshot_changes_only_the_version_of_that_file() -> None:
     versions = SNAPSHOT.versions
     assert [*versions] == ["code cells", "model.py", "../lib/deep.py"]
     words = {"cell_type": "markdown", "source": "words"}
@@ -97,7 +101,7 @@ def test_artifacts_are_listed_by_name_with_size_and_hash(tmp_path: Path) -> None
     assert saved_in(tmp_path / "nothing") == {}
 
 
-def test_a_name_that_is_not_utf8_is_kept_in_a_saved_folder_but_is_no_name_of_an_artifact(
+def test_a_file_whose_name_is_not_utf8_may_be_in_a_saved_folder_but_is_no_artifact_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     latin = os.fsdecode(b"caf\xe9.txt")

@@ -46,7 +46,7 @@ def is_confirming(spec: TrialSpec) -> bool:
 
 
 def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """Score x. In the search, luck is added to it, and on fresh seeds a little noise."""
+    """Return the score x, plus `LUCK` in the search, or plus a little noise on fresh seeds."""
     x = float(str(spec.params["x"]))
     noise = random.Random(spec.seed).gauss(0.0, 0.01)
     score = x + (noise if is_confirming(spec) else LUCK[x])
@@ -91,7 +91,9 @@ def runs_of(sweep: Sweep) -> list[TrialRecord]:
     return list(find_study(str(sweep.plan.paths.folder), storage=None).study.records())
 
 
-def test_the_winner_of_the_fresh_seeds_is_the_best_and_not_the_luckiest(done: SweepResult) -> None:
+def test_a_confirmed_sweeps_best_trial_has_the_best_mean_on_fresh_seeds_not_the_luckiest_score(
+    done: SweepResult,
+) -> None:
     assert best_x(done) == 0.4
     data = json.loads(json.dumps(done.to_json(), allow_nan=False))
     assert data["best"]["won_by"] == "confirmed_mean"
@@ -117,7 +119,7 @@ def test_the_confirming_study_has_records_notebooks_and_runs_in_mlflow(
     assert "winner" in (paths.page_files / "study.js").read_text()
 
 
-def test_a_later_command_reads_the_same_winner_of_a_search(
+def test_a_later_command_reads_the_same_confirmed_winner(
     done: SweepResult, make_sweep: Make
 ) -> None:
     folder = make_sweep("done").plan.paths.folder
@@ -204,7 +206,7 @@ def test_a_stop_while_the_confirmation_waits_for_workers_ends_the_sweep(make_swe
     assert best_x(result) == 0.1
 
 
-def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its_name(
+def test_the_confirmation_left_by_a_removed_study_is_not_used_for_a_new_study_of_its_name(
     make_sweep: Make,
 ) -> None:
     sweep = make_sweep("removed")
@@ -224,7 +226,7 @@ def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its
     assert runs_of(sweep) == runs, "a call that is refused leaves the study as it was"
 
 
-def test_the_refusal_of_a_removed_studys_confirmation_names_its_copy_which_would_be_restored(
+def test_the_refusal_of_a_confirmation_left_by_a_removed_study_names_its_remote_copy(
     tmp_path: Path,
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s-confirm")
@@ -270,7 +272,7 @@ def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
     assert '"is_running":false' in page.read_text()
 
 
-def test_a_search_none_of_whose_trials_can_run_again_says_so_and_is_over(
+def test_a_search_whose_narrowed_space_fits_none_of_its_trials_ends_without_a_confirmation(
     make_sweep: Make,
 ) -> None:
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -289,7 +291,9 @@ def test_a_search_none_of_whose_trials_can_run_again_says_so_and_is_over(
     assert '"is_running":false' in page.read_text()
 
 
-def test_a_page_follows_no_confirmation_whose_storage_was_lost(make_sweep: Make) -> None:
+def test_the_page_of_a_search_ends_as_not_running_if_its_confirmation_loses_its_storage(
+    make_sweep: Make,
+) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if is_confirming(spec):
             paths.following("confirm").storage.unlink(missing_ok=True)

@@ -108,7 +108,7 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
 
     def watch(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         out = str(spec.notebook.parent)
-        # The time spent is stored while a trial runs, so that a kill cannot hide it.
+        # The time spent must be stored while a trial runs, so that it counts even after a kill.
         until(lambda: find_study(out, storage=None).study.facts.spent_s > 0)
         return wait_for_stop(spec, running)
 
@@ -138,7 +138,7 @@ def all_fail(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
     ],
     ids=["range", "objective", "direction", "choices"],
 )
-def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spent_what_it_spent(
+def test_a_study_with_only_failures_begins_anew_after_a_correction_and_keeps_its_cost(
     make_sweep: Make, tmp_path: Path, corrected: dict[str, Any]
 ) -> None:
     cost = {"price_per_hour": 3600.0}
@@ -160,12 +160,12 @@ def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spen
 
 
 @pytest.mark.parametrize("allow_changes", [False, True])
-def test_a_study_in_which_no_trial_has_begun_takes_all_from_the_corrected_file(
+def test_a_study_killed_before_its_first_trial_uses_all_settings_of_the_corrected_file(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allow_changes: bool
 ) -> None:
     first = make_sweep(scored, start=[{"x": 0.5}], objective={"vol": "minimize"}).run
     folder = tmp_path / "out" / "inline"
-    folder.mkdir(parents=True)  # it existed, so it stays
+    folder.mkdir(parents=True)  # the folder exists before the sweep, so a failed start keeps it
     (folder / "notes.json").write_text('{"0000": {"note": "of an earlier study"}}')
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(opening, "to_learn", Mock(side_effect=KeyboardInterrupt))
@@ -179,7 +179,7 @@ def test_a_study_in_which_no_trial_has_begun_takes_all_from_the_corrected_file(
     assert [record.params["x"] == 0.25 for record in result.records] == [True, False]
 
 
-def test_a_trial_that_began_with_a_param_which_the_notebook_has_lost_fails_before_it_runs(
+def test_an_interrupted_trial_with_a_param_that_the_notebook_no_longer_has_fails_before_it_runs(
     tmp_path: Path,
 ) -> None:
     def sweep(name: str, run: RunTrial, **changes: Any) -> Any:
@@ -207,7 +207,7 @@ def test_a_trial_that_began_with_a_param_which_the_notebook_has_lost_fails_befor
     assert (ran, [*other.params]) == ([1], ["rate"])
 
 
-def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_what_was_spent(
+def test_a_kill_while_a_study_begins_anew_does_not_lose_the_cost_of_the_old_one(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = {"price_per_hour": 3600.0}
@@ -227,7 +227,7 @@ def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_what_was_spent
     assert find_study(str(tmp_path / "out"), storage=None).study.facts.replaced_trials == 1
 
 
-def test_a_study_that_began_anew_and_was_stopped_before_its_first_copy_continues_its_copy(
+def test_a_study_that_began_anew_and_was_killed_before_its_first_remote_copy_resumes(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = (tmp_path / "copies").as_uri()
@@ -273,7 +273,8 @@ def test_a_sweep_that_waits_for_mlflow_at_its_end_still_reacts_to_a_preemption(
 
     def stop_writer(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         until(lambda: launched)
-        launched[0][0].send_signal(signal.SIGSTOP)  # the end of the sweep kills it
+        # The suspended writer is killed at the end of the sweep.
+        launched[0][0].send_signal(signal.SIGSTOP)
         threading.Timer(1.0, sweep.preempt, args=["SIGTERM"]).start()
         return scored(spec, running)
 
@@ -300,7 +301,7 @@ def test_a_sweep_stops_if_another_machine_has_taken_over_its_remote_copy(
         make_sweep(taken_over, sync=sync).run()
 
 
-def test_a_sweep_that_was_succeeded_while_it_stood_still_ends_and_changes_the_study_no_more(
+def test_a_sweep_whose_folder_was_taken_over_ends_without_further_changes_to_the_study(
     make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged = Mock()
@@ -325,7 +326,7 @@ def test_a_sweep_that_was_succeeded_while_it_stood_still_ends_and_changes_the_st
     logged.assert_not_called()
 
 
-def test_a_fixed_order_keeps_the_number_of_slots_of_the_first_sweep(
+def test_with_order_fixed_a_later_sweep_uses_the_number_of_slots_of_the_first_one(
     make_sweep: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_sweep(scored, jobs=1, study={"trials": 2, "order": "fixed"}).run()

@@ -72,7 +72,7 @@ def test_a_study_resumes_and_a_run_is_adopted_although_the_notebook_has_download
         name="s", facts=SimpleNamespace(made_of=fingerprint()), records=lambda: trials
     )
     observed = replace(BLANK, observed=made_of(fingerprint()))
-    model.write_text("V = 1\n")  # A cell has downloaded it.
+    model.write_text("V = 1\n")  # as if a cell had downloaded the module
     resume()
     assert has_same_code(observed, fingerprint())
     study.facts.made_of = fingerprint()
@@ -81,7 +81,7 @@ def test_a_study_resumes_and_a_run_is_adopted_although_the_notebook_has_download
         resume()
 
 
-def test_mlflow_shows_the_command_that_continues_the_study_and_none_for_a_following_study(
+def test_mlflow_shows_the_command_that_resumes_a_search_and_none_for_a_confirming_study(
     notebook: ResearchNotebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -104,7 +104,7 @@ def test_mlflow_shows_the_command_that_continues_the_study_and_none_for_a_follow
     assert "notebook_hpo.py" not in opening._description(plan)
 
 
-def test_outputs_and_the_order_of_reading_do_not_change_a_snapshots_name(
+def test_outputs_of_a_notebook_do_not_change_its_snapshots_name_but_a_module_does(
     notebook: ResearchNotebook,
 ) -> None:
     name = snapshot(notebook).name
@@ -140,7 +140,7 @@ def test_files_that_change_while_a_sweep_runs_are_reported(notebook: ResearchNot
     assert_says(finding, str(notebook.path), "model.py", "other.ipynb")
 
 
-def test_a_trial_stopped_before_it_begins_stops_when_it_begins() -> None:
+def test_a_stop_that_was_requested_before_a_trial_began_stops_it_when_it_begins() -> None:
     stop_switch = StopSwitch(Events())
     stop_switch.stop(3, "stopped by the command stop")
     others, wanted = RunningTrial(), RunningTrial()
@@ -153,7 +153,7 @@ def test_a_trial_stopped_before_it_begins_stops_when_it_begins() -> None:
     )
 
 
-def test_a_stop_that_came_too_late_stops_no_trial_of_the_next_study() -> None:
+def test_a_stop_request_left_over_from_a_search_stops_no_trial_of_its_confirming_study() -> None:
     stop_switch, trial = StopSwitch(Events()), RunningTrial()
     stop_switch.stop(7, "stopped by the command stop")
     stop_switch.drop_requests()
@@ -168,7 +168,7 @@ def test_a_stop_that_came_too_late_stops_no_trial_of_the_next_study() -> None:
         ("paid", {"price_per_hour": 1.0, "budget": 2.0}, 2.0, "cost.budget: 2 is spent"),
     ],
 )
-def test_a_following_study_that_no_command_could_read_is_refused(
+def test_a_confirming_study_is_refused_if_its_name_is_too_long_or_the_budget_is_spent(
     name: str, cost: Any, spent: float, part: str
 ) -> None:
     settings = small_settings(name, **({} if cost is None else {"cost": cost}))
@@ -176,7 +176,7 @@ def test_a_following_study_that_no_command_could_read_is_refused(
         following_settings(settings, f"{name}-confirm", spent=spent, trials=1)
 
 
-def test_the_cost_of_a_study_can_be_read_although_its_budget_cannot() -> None:
+def test_the_cost_of_a_study_can_be_read_although_its_stored_budget_is_invalid() -> None:
     settings = {"cost": {"price_per_hour": 2.0, "budget": 0.0}}
     facts = StudyFacts(id="s", objectives=["val"], settings=settings, spent_s=3600.0)
     assert facts.cost == 2.0
@@ -228,12 +228,14 @@ stop_switch.stop_all("the end")
 
 
 @pytest.mark.slow
-def test_a_signal_may_stop_a_trial_that_is_being_stopped_already() -> None:
+def test_a_signal_that_arrives_while_a_trial_is_being_stopped_causes_no_deadlock() -> None:
     # Runs in another process, because a deadlock could not be ended in this one.
     subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
 
 
-def test_the_time_spent_counts_each_sweep_once(storage: RDBStorage) -> None:
+def test_the_time_spent_on_a_study_is_the_sum_of_its_sweeps_each_counted_once(
+    storage: RDBStorage,
+) -> None:
     named, cost = small_settings("spent"), Cost(price_per_hour=3600.0, budget=100.0)
     first = Spending(Study.open(storage, named), cost, since=time.monotonic() - 10)
     first.write()

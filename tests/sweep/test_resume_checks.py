@@ -57,7 +57,7 @@ def test_a_study_is_not_resumed_with_outputs_at_other_paths(
         assert_says(str(error.value), "-o ", template, old, remedy, "--study NAME")
 
 
-def test_the_same_outputs_may_be_written_in_another_way(tmp_path: Path) -> None:
+def test_a_study_resumes_if_another_output_template_means_the_same_paths(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to("out")
     study = study_of(trial_record(), template=f"{tmp_path}/out/my.{{run_id}}.ipynb")
@@ -69,7 +69,9 @@ def test_the_same_outputs_may_be_written_in_another_way(tmp_path: Path) -> None:
         refuse_other_outputs(study, paths_of(tmp_path / template))
 
 
-def test_a_study_without_trials_may_get_other_outputs_and_another_store(tmp_path: Path) -> None:
+def test_a_study_without_trials_may_get_other_output_paths_and_another_mlflow_store(
+    tmp_path: Path,
+) -> None:
     template = f"{tmp_path}/out/my.{{run_id}}.ipynb"
     study = study_of(template=template, tracking_uri="http://server:5000")
     paths = paths_of(tmp_path / "new" / "{run_id}.ipynb")
@@ -89,7 +91,7 @@ def test_a_study_that_logs_to_a_server_is_not_moved_to_the_default_store(tmp_pat
         f"--tracking-uri {Address.of_file(paths.tracking)}",
     )
     other = tmp_path / "other.db"
-    for file in (paths.tracking, other):  # A file that is not here is on another machine.
+    for file in (paths.tracking, other):  # a missing file counts as one on another machine
         study = study_of(trial_record(), tracking_uri=str(Address.of_file(file)))
         refuse_leaving_the_store(study, paths)
     other.touch()
@@ -97,7 +99,7 @@ def test_a_study_that_logs_to_a_server_is_not_moved_to_the_default_store(tmp_pat
         refuse_leaving_the_store(study, paths)
 
 
-def test_a_notebook_in_another_folder_does_not_continue_a_study_unless_the_first_one_was_moved(
+def test_a_notebook_in_another_folder_continues_a_study_only_if_the_first_one_was_moved_there(
     tmp_path: Path,
 ) -> None:
     first, second = (tmp_path / name / "train.ipynb" for name in ("exp1", "exp2"))
@@ -121,16 +123,19 @@ def ran(folder: Path, number: int, made_of: Any) -> TrialRecord:
     return record
 
 
-def test_a_change_that_was_undone_before_a_trial_ran_with_it_is_no_change(tmp_path: Path) -> None:
+def test_a_study_resumes_after_a_change_that_was_undone_before_a_trial_ran_with_it(
+    tmp_path: Path,
+) -> None:
     paths = paths_of(tmp_path / "{run_id}.ipynb")
     trials = [ran(tmp_path, number, OLD) for number in range(2)]
     refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
-    trials[0] = ran(tmp_path, 0, MISTAKEN)  # It was interrupted, and run again after the change.
+    # Trial 0 was interrupted, and run again after the change.
+    trials[0] = ran(tmp_path, 0, MISTAKEN)
     with pytest.raises(StudyError, match="code cell 1 changed"):
         refuse_changes(study_of(*trials, made_of=MISTAKEN), OLD, sources="my.ipynb", paths=paths)
 
 
-def test_an_old_copy_in_which_no_trial_has_begun_removes_no_notebook_of_a_later_trial(
+def test_an_old_database_copy_without_trials_is_refused_if_notebooks_of_ended_trials_exist(
     storage: RDBStorage, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     name, paths = str(abs(hash(request.node.nodeid))), paths_of(tmp_path / "{run_id}.ipynb")
@@ -149,7 +154,7 @@ def test_an_old_copy_in_which_no_trial_has_begun_removes_no_notebook_of_a_later_
     ("before", "now", "said"),
     [({}, {"a.py": "1"}, "a.py is new"), ({"a.py": "1"}, {}, "a.py is gone")],
 )
-def test_a_module_that_trials_make_is_no_change_and_is_named_in_a_warning(
+def test_a_module_that_appeared_or_disappeared_is_named_in_a_warning_and_the_study_resumes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, before: Any, now: Any, said: str
 ) -> None:
     study = study_of(trial_record(), made_of={**OLD, "files": before})
@@ -173,7 +178,7 @@ def test_a_module_that_trials_make_is_no_change_and_is_named_in_a_warning(
     [([], False), ([failed()], False), ([failed(), completed()], True)],
     ids=["no trial", "only failures", "a completed trial"],
 )
-def test_no_notebook_is_run_for_a_proposal_whose_study_has_trials(
+def test_a_notebook_is_not_observed_again_for_a_study_that_has_a_completed_trial(
     storage: RDBStorage,
     tmp_path: Path,
     outcomes: list[TrialOutcome],

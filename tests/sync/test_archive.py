@@ -96,10 +96,11 @@ def test_a_machine_fetches_what_another_machine_has_pushed(make: Make, gets: lis
     assert away.use.version == version
     assert lines[0].endswith("from memory://bucket/data: 31 kB")
     assert len(gets) > 20
-    assert pushed(make("third"), FILES) == version  # equal files, whenever they were written
+    # Equal files give the same version, whenever they were written.
+    assert pushed(make("third"), FILES) == version
 
 
-def test_a_study_keeps_its_version_and_a_new_study_uses_the_newest(
+def test_a_study_keeps_its_version_of_the_data_and_a_new_study_uses_the_newest(
     make: Make, gets: list[str]
 ) -> None:
     home, away = make("home"), make("away")
@@ -151,7 +152,9 @@ def test_a_file_that_was_added_to_the_folder_is_named_in_a_warning(
     assert "a/cache.bin is not in version" in caplog.text
 
 
-def test_the_same_data_is_sent_once_and_may_be_the_newest_again(make: Make) -> None:
+def test_pushing_earlier_data_again_sends_nothing_and_makes_it_the_newest_version(
+    make: Make,
+) -> None:
     home = make("home")
     old = pushed(home)
     pushed(home, {"more": b"x"})
@@ -236,7 +239,7 @@ def test_folders_that_cannot_be_pushed_are_named(
     with pytest.raises(DataError, match=r"a/link is neither a file nor a folder.*remove it"):
         home.push(lambda _: None)
     link.unlink()
-    link.symlink_to("..")  # in a circle
+    link.symlink_to("..")  # a link that leads in a circle
     with pytest.raises(DataError, match=r"a/link is neither a file nor a folder"):
         home.push(lambda _: None)
     link.unlink()
@@ -349,7 +352,7 @@ def test_a_killed_fetch_leaves_no_incomplete_data(
 
 
 @pytest.mark.slow  # a server
-def test_data_travels_through_s3(make: Make, s3: str) -> None:
+def test_data_pushed_to_s3_by_one_machine_is_fetched_by_another(make: Make, s3: str) -> None:
     away = make("away", url=f"{s3}/datasets")
     pushed(make("home", url=f"{s3}/datasets"))
     fetched(away)

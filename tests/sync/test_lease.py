@@ -16,7 +16,7 @@ from sweeper.sync.manifest import LocalMarker, Owner
 from sweeper.sync.store import Store
 
 NAME = "owner.json"
-#: No lease is renewed by its thread during a test.
+#: Interval in seconds at which leases are renewed: so long that no renewal happens during a test.
 EVERY_S = 1000.0
 
 
@@ -37,7 +37,8 @@ class Leases:
 
     def expire(self) -> None:
         """Make the lease look as if its process had died long ago."""
-        owner = replace(self.owner(), every_s=-3600.0)  # the age may be 0 s, or less
+        # Below zero: the age of the object may be 0 s or less.
+        owner = replace(self.owner(), every_s=-3600.0)
         Store(self.url).put(NAME, owner.text.encode())
 
     def close(self) -> None:
@@ -99,7 +100,8 @@ def test_a_lease_that_is_renewed_cannot_be_taken_and_a_released_lease_can(leases
     with pytest.raises(SyncError, match=r"renewed its lease \d+ s ago.*--study"):
         second.wait_until_free(None)
     renewing.join()
-    second.wait_until_free(LocalMarker(copy_id="one", generation=1))  # the same folder
+    # The copy's own folder need not wait for its lease.
+    second.wait_until_free(LocalMarker(copy_id="one", generation=1))
     first.release()
     second.wait_until_free(None)
     second.take("two")
@@ -132,7 +134,7 @@ def test_a_copy_of_the_studys_folder_does_not_take_over_the_lease(leases: Leases
         leases("copy of study").wait_until_free(copied, is_stopped=lambda: True)
 
 
-def test_the_lease_of_an_earlier_version_is_not_free(leases: Leases) -> None:
+def test_a_lease_written_by_an_earlier_version_counts_as_held(leases: Leases) -> None:
     leases("study").take("one")
     stated = json.loads(leases.owner().text)
     del stated["folder"]

@@ -112,7 +112,9 @@ def test_a_damaged_manifest_of_a_copy_is_refused(text: str) -> None:
         Manifest.read(text)
 
 
-def test_a_folder_without_a_readable_marker_was_never_copied(tmp_path: Path) -> None:
+def test_a_study_folder_counts_as_never_copied_if_its_file_sync_json_is_missing_or_damaged(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "sync.json"
     assert LocalMarker.at(file) is None
     file.write_text("{")

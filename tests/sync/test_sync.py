@@ -161,7 +161,9 @@ def as_if_dead() -> None:
     store.put("digits/owner.json", json.dumps(owner).encode())
 
 
-def test_a_restored_study_that_logs_to_a_server_still_does(tmp_path: Path) -> None:
+def test_a_restored_study_keeps_the_address_of_the_mlflow_server_that_it_logs_to(
+    tmp_path: Path,
+) -> None:
     a, b = Machine(tmp_path / "a"), Machine(tmp_path / "b", has_store=True)
     with a.opened():
         assert a.study is not None
@@ -230,7 +232,7 @@ def test_another_users_temporary_folder_does_not_prevent_a_copy(
 ) -> None:
     machine = Machine(tmp_path)
     planted = Path(tempfile.mkdtemp(prefix=machine.copy._objects._prefix))
-    planted.chmod(0o777)  # as a folder of another user it is not this user's alone
+    planted.chmod(0o777)  # a folder that others can write to, like one of another user
     try:
         with machine.opened():
             machine.run()
@@ -244,7 +246,8 @@ def test_another_users_temporary_folder_does_not_prevent_a_copy(
 def test_a_checkpoint_that_is_being_written_is_copied_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "_SETTLED_S", 50)  # `checkpoint` makes older files
+    # Files that `checkpoint` writes are older than 50 s.
+    monkeypatch.setattr(selection, "_SETTLED_S", 50)
     a = Machine(tmp_path)
     with a.opened():
         a.run(state=TrialState.RUNNING)
@@ -278,7 +281,9 @@ def test_ended_trials_are_copied_before_checkpoints_of_running_ones(tmp_path: Pa
         assert is_whole()
 
 
-def test_a_hurried_copy_does_not_wait_for_its_interval(tmp_path: Path) -> None:
+def test_after_hurry_the_next_remote_copy_is_made_before_its_interval_has_passed(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path, every_s=3600)
     with a.opened():
         a.run()
@@ -294,7 +299,7 @@ def numbers_in_copy() -> list[str]:
     return sorted(n.split("/")[2] for n in names_in_copy() if n.startswith("checkpoints/0000/"))
 
 
-def test_a_trial_that_ends_while_it_is_copied_is_not_ended_in_the_copy_without_its_checkpoints(
+def test_a_remote_copy_states_a_trials_end_only_together_with_its_last_checkpoint(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -398,7 +403,8 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
 
         def put(store: Store, name: str, data: bytes) -> None:
             send(store, name, data)
-            if name.endswith("manifest.json"):  # here this machine is suspended for a while
+            # As if the machine was suspended here while another one took the lease.
+            if name.endswith("manifest.json"):
                 owner = json.loads(store.get("owner.json") or b"")
                 other = {**owner, "token": "another", "host": "elsewhere"}
                 send(store, "owner.json", json.dumps(other).encode())
@@ -411,7 +417,9 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
         assert "objects/next" in objects()
 
 
-def test_an_object_is_removed_one_manifest_after_the_last_one_that_names_it(tmp_path: Path) -> None:
+def test_an_object_in_the_store_is_removed_one_manifest_after_the_last_one_that_names_it(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path)
     with a.opened():
         a.run()
@@ -468,7 +476,8 @@ def test_a_notebook_that_one_copy_leaves_out_is_sent_with_the_next_copy(
         assert a.study is not None
         run_id = a.run(state=TrialState.RUNNING)
         a.now()
-        # The trial ends after the database was read, so the copy keeps its earlier notebook.
+        # The notebook states the end before the database does, so the copy keeps the earlier
+        # notebook.
         note_in(a.paths.notebook(run_id), state="completed", scores={"val": 0.5}, attempt=1)
         a.run(state=TrialState.RUNNING)
         a.now()
@@ -493,7 +502,7 @@ def test_objects_that_have_vanished_from_the_store_are_sent_again(tmp_path: Path
         assert f"checkpoints/{run_id}/model.pt" in manifest().files
 
 
-def test_a_copy_stays_whole_if_a_removal_fails_after_it_was_carried_out(
+def test_a_copy_stays_whole_if_an_object_was_removed_but_the_stores_answer_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = Machine(tmp_path)
@@ -596,7 +605,7 @@ def test_every_manifest_names_only_objects_that_exist(
             if is_quiet or threading.current_thread() is not threading.main_thread():
                 return call(*arguments, **options)
             event = data.draw(st.sampled_from(events))
-            is_quiet = True  # of what happens meanwhile, nothing is disturbed
+            is_quiet = True  # do not disturb the calls that the event itself makes
             happen(event)
             is_quiet = False
             if event == "fail":
@@ -775,7 +784,7 @@ def test_a_restored_study_continues_in_a_folder_with_another_name(tmp_path: Path
     assert not list((tmp_path / "b").rglob("*.part"))
 
 
-def test_a_restoration_that_failed_uses_what_has_arrived_and_repeats_what_failed(
+def test_a_restoration_repeats_failed_downloads_and_does_not_download_existing_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept(tmp_path / "a")
@@ -817,7 +826,7 @@ def test_a_sweep_in_the_same_folder_resumes_at_once_after_a_kill(tmp_path: Path)
             assert manifest().generation == 2
 
 
-def test_an_outdated_folder_does_not_overwrite_a_copy_that_was_continued_elsewhere(
+def test_a_folder_that_is_older_than_its_remote_copy_is_refused_and_does_not_overwrite_the_copy(
     tmp_path: Path,
 ) -> None:
     a, b = Machine(tmp_path / "a"), Machine(tmp_path / "b")
@@ -850,7 +859,7 @@ def test_a_restored_study_resumes_after_a_kill_before_its_first_manifest(tmp_pat
     a = swept(tmp_path / "a")
     with Machine(tmp_path / "b").opened() as is_brought_back:
         assert is_brought_back
-    for is_marked in (False, True):  # killed before its first copy, and inside of it
+    for is_marked in (False, True):  # killed before its first copy, or during it
         b = Machine(tmp_path / "b")
         with b.opened() as is_brought_back:
             assert not is_brought_back
@@ -898,7 +907,9 @@ def test_a_full_disk_refuses_a_study_that_would_begin_anew_in_one_message(tmp_pa
             copy.begin_anew()
 
 
-def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_path: Path) -> None:
+def test_a_restoration_replaces_the_incomplete_database_of_a_sweep_killed_at_its_start(
+    tmp_path: Path,
+) -> None:
     a = swept(tmp_path / "a")
     b = Machine(tmp_path / "b")
     with closing(sqlite3.connect(b.paths.storage)) as half, half:
@@ -914,7 +925,7 @@ def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_pa
     assert b.trials() == a.trials()
 
 
-def test_the_reason_why_a_copy_cannot_be_restored_is_named_and_nothing_is_restored(
+def test_a_remote_copy_that_cannot_be_restored_is_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
     swept(tmp_path / "a")
@@ -1086,7 +1097,9 @@ def test_no_sweep_begins_while_the_store_is_unavailable(
         pass
 
 
-def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Path) -> None:
+def test_with_databases_on_servers_only_files_are_copied_and_restored_to_the_same_output_path(
+    tmp_path: Path,
+) -> None:
     def machine(folder: str) -> RemoteCopy:
         paths = StudyPaths.parse(str(tmp_path / folder / "d.{run_id}.ipynb"), study="digits")
         paths.folder.mkdir(parents=True, exist_ok=True)
@@ -1190,21 +1203,21 @@ def test_an_empty_machine_completes_the_sweep_of_a_machine_that_was_killed(
     sweeping.communicate()
     assert sum(it.startswith("notebooks/") for it in getattr(remote(name), "files", ())) >= 3
     code, _ = b.run()
-    if code == 2:  # refused, because the lease has not expired yet
+    if code == 2:  # the sweep is refused while the dead process's lease has not expired
         assert f"process {sweeping.pid} on {socket.gethostname()} sweeps this study" in b.stderr
-        assert len(b.stderr.splitlines()) == 2  # the first says that the sweep is prepared
+        assert len(b.stderr.splitlines()) == 2  # the first line says that the sweep is prepared
         assert not (b.folder / "out").exists()
         time.sleep(3.5)
         code, _ = b.run()
     assert code == 0, b.stderr
     done = a.scores()
     a.folder.rename(tmp_path / "gone")
-    code, result = b.run()  # the study is complete
+    code, result = b.run()  # this call only restores the study, which is complete
     assert code == 0, b.stderr
     assert result["counts"] == {"completed": trials, "pruned": 0, "failed": 0, "stopped": 0}
     assert result["sync_lag_s"] == 0
     assert [t["run_id"] for t in result["trials"]] == [run_id_of(n) for n in range(trials)]
-    # Those at work when the study was copied, whether or not they had written a notebook by then.
+    # Only trials that ran when the study was last copied have a second attempt: at most 4.
     assert sum(trial["attempt"] > 1 for trial in result["trials"]) <= 4
     for trial in result["trials"]:
         assert trial["scores"] == done.get(trial["run_id"], trial["scores"])
@@ -1227,14 +1240,15 @@ def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
     tmp_path: Path, s3: str, s3_server: S3Server
 ) -> None:
     a = Subprocess(tmp_path, "preempted", trials=5, url=f"{s3}/x", grace_s=6)
-    hold = a.folder / "hold"  # trials from the fourth on do not end while it is there
+    hold = a.folder / "hold"  # trials from the fourth on do not end while this file exists
     hold.touch()
     sweeping = a.start()
     until(lambda: len(a.scores()) >= 2 and remote("preempted") is not None)
     s3_server.program.send_signal(signal.SIGSTOP)
     try:
         sweeping.terminate()
-        code, result = a.result(sweeping, limit_s=6 + 30)  # without the limit it waits a minute
+        # Without a time limit, the last copy would wait a minute for the store.
+        code, result = a.result(sweeping, limit_s=6 + 30)
     finally:
         s3_server.program.send_signal(signal.SIGCONT)
     assert code == 143

@@ -120,7 +120,8 @@ def test_the_message_about_a_server_behind_a_failing_proxy_names_the_proxy_and_n
 
 def test_only_mlflow_judges_the_certificates_of_a_server_with_https(tmp_path: Path) -> None:
     with answering(200) as port, pytest.raises(TrackingError, match="does not answer"):
-        check_reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))  # it speaks only HTTP
+        # This server speaks only HTTP.
+        check_reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))
     without_certificate = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with answering(200, without_certificate) as port:
         check_reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))
@@ -134,7 +135,7 @@ def test_a_server_that_a_proxy_reaches_is_used(
         check_reachable(store_at(ELSEWHERE, tmp_path))
 
 
-@pytest.mark.slow  # MLflow
+@pytest.mark.slow  # because MLflow is imported
 def test_a_sweep_says_within_seconds_that_it_waits_for_a_server_until_a_stop_or_a_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

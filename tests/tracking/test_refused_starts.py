@@ -10,7 +10,7 @@ from sweeper.tracking.refused_starts import _AGAIN_S, RefusedStarts
 START, OTHER = Call("start", "0000", ()), Call("start", "0001", ())
 
 
-def test_a_start_is_sent_again_after_twice_the_pause_each_time_it_is_refused() -> None:
+def test_the_pause_before_a_trials_refused_start_is_sent_again_doubles_each_time() -> None:
     starts, now_s = RefusedStarts(), 0.0
     for pause_s in (_AGAIN_S, 2 * _AGAIN_S, 4 * _AGAIN_S):
         starts.add(START, now_s)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-pytestmark = pytest.mark.slow  # MLflow
+pytestmark = pytest.mark.slow  # because MLflow is imported
 
 PARAMS = {"x": "0.5"}
 
@@ -152,7 +152,7 @@ def test_a_writer_that_hangs_at_its_end_is_awaited_only_for_the_time_that_is_lef
     assert left_s() > -4, "it is given 10 s otherwise"
 
 
-def test_no_run_ends_before_its_start_if_the_clock_is_set_back(tmp_path: Path) -> None:
+def test_no_mlflow_run_ends_before_its_start_if_the_clock_is_set_back(tmp_path: Path) -> None:
     writer, store = writer_of(tmp_path, "digits")
     an_hour_later = time.time() + 3600
     record = trial_record(notebook=tmp_path / "0000.ipynb", started_at_s=an_hour_later)
@@ -218,7 +218,8 @@ def opened_in(folder: Path) -> list[str]:
     with closing(sqlite3.connect(folder / "mlflow.db")) as made:
         made.execute("UPDATE experiments SET creation_time = 0, last_update_time = 0")
         dump = "\n".join(made.iterdump()).replace(str(folder), "folder")
-        return sorted(line.strip(" ,\t") for line in dump.splitlines())  # MLflow keeps no order
+        # Sorted, because MLflow writes in any order.
+        return sorted(line.strip(" ,\t") for line in dump.splitlines())
 
 
 def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) 
     ],
     ids=["a deleted experiment", "a newer MLflow", "an older MLflow"],
 )
-def test_problems_that_do_not_pass_are_found_before_a_store_is_opened(
+def test_a_deleted_experiment_or_another_mlflow_version_is_refused_before_a_store_is_opened(
     tmp_path: Path, change: str, remedy: str
 ) -> None:
     opened(tmp_path).close()
@@ -292,12 +293,12 @@ def fail_first(
     monkeypatch.setattr(writer._client, call, fails)
 
 
-def test_a_trial_whose_start_was_not_written_is_written_completely_at_its_end(
+def test_a_trial_whose_start_mlflow_refused_is_written_completely_at_its_end(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, of_study = writer_of(store, "late")
     record = completed(tmp_path)
-    fail_first(monkeypatch, writer, "create_run", MemoryError())  # it has no message
+    fail_first(monkeypatch, writer, "create_run", MemoryError())  # an error without a message
     calls = start_of(record), points_of("0000", (0, 0.25)), end_of(record, (0, 0.25), (1, 0.5))
     assert written(writer, of_study, *calls) == ["MemoryError", None, None]
     run = writer._client.get_run(writer.runs["0000"])
@@ -404,7 +405,7 @@ def test_a_run_ends_although_its_notebook_cannot_be_rendered(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = opened(store, "unrendered")
-    size = {"image/png": 3}  # It should be a mapping with the width.
+    size = {"image/png": 3}  # invalid: nbconvert expects a mapping with the width
     picture = nbformat.v4.new_output("display_data", {"image/png": "iVBO"}, metadata=size)
     record = completed(tmp_path, nbformat.v4.new_code_cell("show()", outputs=[picture]))
     assert wrote(tracker, record, replace(record, number=1))
@@ -501,7 +502,7 @@ def test_the_tags_of_a_trial_that_has_completed_do_not_state_why_it_was_stopped_
     assert RunWriter.open(store_in(store, "stopped before")).runs == {record.run_id: first}
 
 
-def test_runs_of_trials_that_only_another_copy_of_the_study_has_are_kept_under_other_names(
+def test_mlflow_runs_of_trials_that_the_restored_study_lacks_are_renamed_and_kept(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer, of_study = writer_of(store, "restored")
@@ -563,7 +564,7 @@ def test_many_points_arrive_completely_and_in_few_calls(store: Path, tmp_path: P
     tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
     for step in range(20_000):
         tracker.reported("0000", Point(step=step, metrics={"val": step / 2}))
-    tracker.close(within(45))  # each in a call of its own takes minutes
+    tracker.close(within(45))  # one call for each point would take minutes
     with closing(sqlite3.connect(store / "mlflow.db")) as made:
         run = (tracker.mlflow_run_ids["0000"],)
         found = made.execute("SELECT count(*) FROM metrics WHERE run_uuid = ?", run).fetchone()
@@ -574,7 +575,8 @@ def test_the_run_of_a_short_trial_is_as_complete_as_that_of_a_long_one(tmp_path:
     tracker = opened(tmp_path)
     record = completed(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
-        storage.execute("BEGIN IMMEDIATE")  # so nothing is written before the trial has ended
+        # Locks the store, so that nothing is written before the trial has ended.
+        storage.execute("BEGIN IMMEDIATE")
         tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
         began_ms = time.time_ns() // 1_000_000
         tracker.reported("0000", Point(step=0, metrics={"val": 0.25}))
@@ -595,7 +597,7 @@ def test_the_run_of_a_short_trial_is_as_complete_as_that_of_a_long_one(tmp_path:
     assert files == {"0000.ipynb", "0000.html"}
 
 
-def test_only_the_current_call_is_lost_if_the_writer_dies(
+def test_only_the_call_in_progress_is_lost_if_the_process_that_writes_to_mlflow_dies(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -604,7 +606,7 @@ def test_only_the_current_call_is_lost_if_the_writer_dies(
         storage.execute("BEGIN IMMEDIATE")
         for record in ended:
             tracker.ended(record, PARAMS, {}, {})
-        time.sleep(1.5)  # until they have been sent
+        time.sleep(1.5)  # wait until the calls have been sent to the writer
         assert tracker._process is not None
         tracker._process.kill()
         storage.rollback()
@@ -613,7 +615,7 @@ def test_only_the_current_call_is_lost_if_the_writer_dies(
     assert [tracker.has_end_of(record) for record in ended] == [False, True, True, True, True]
 
 
-def test_a_start_that_mlflow_did_not_accept_is_written_before_the_trial_ends(
+def test_the_start_of_a_trial_that_mlflow_refused_is_written_again_while_the_trial_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_starts, "_AGAIN_S", 0.0)
@@ -633,7 +635,8 @@ def test_a_start_that_mlflow_did_not_accept_is_written_before_the_trial_ends(
 def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_module, "_GATHER_S", 60.0)  # The end of the wait ends this, too.
+    # Calls are gathered for up to 60 s; the end of a wait must end that too.
+    monkeypatch.setattr(tracker_module, "_GATHER_S", 60.0)
     tracker, taken = opened(tmp_path), list[str]()
     take = tracker._take
 
@@ -654,7 +657,7 @@ def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
     tracker.close()
 
 
-def test_files_are_uploaded_although_other_calls_always_wait(
+def test_files_of_trials_are_uploaded_even_if_other_calls_are_always_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NeverEmpty(queue.SimpleQueue[Any]):
@@ -689,7 +692,8 @@ def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
     third = replace(record, attempt=3)
     written(writer, of_study, start_of(third), points_of("0000", (1, 0.15)), end_of(third, *others))
     assert writer.runs["0000"] != kept
-    written(RunWriter.open(of_study), of_study, end_of(third, *others))  # as after a kill
+    # The end is written again, as after a kill of the sweep.
+    written(RunWriter.open(of_study), of_study, end_of(third, *others))
     (run,) = mlflow_runs(of_study.address.full, "attempts")
     history = writer._client.get_metric_history(run.info.run_id, "val")
     score = record.scores["val"]
@@ -698,7 +702,7 @@ def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
 
 
-def test_values_that_a_notebook_has_logged_are_kept_if_a_later_attempt_has_other_numbers(
+def test_the_mlflow_run_of_an_attempt_is_kept_if_the_next_attempt_has_other_numbers(
     store: Path, tmp_path: Path
 ) -> None:
     writer, of_study = writer_of(store, "kept")

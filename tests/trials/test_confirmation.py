@@ -164,7 +164,7 @@ def test_an_ablation_is_suggested_until_it_has_been_made() -> None:
         assert ("next" in dict(answer_of(study).sentences)) is is_suggested
 
 
-def test_a_seed_without_effect_is_reported() -> None:
+def test_equal_scores_on_all_seeds_are_reported_as_a_seed_without_effect() -> None:
     found = confirmation((0.6, 0.6))
     assert found.has_no_effect
     assert found.ranking[0].interval is None

@@ -14,7 +14,7 @@ RUNS, PROPOSALS, STUDIES = 5, 12, 100
 PLAN: dict[str, Any] = {"by": "seeds", "objective": "val", "direction": "maximize"}
 
 
-def test_leaving_out_repeats_finds_the_best_proposal_as_often_with_60_percent_of_the_runs() -> None:
+def test_ending_repeats_early_finds_the_best_proposal_as_often_with_60_percent_of_runs() -> None:
     rng, n_runs, found, found_by_all = random.Random(0), 0, 0, 0
     for _ in range(STUDIES):
         truth = [rng.gauss(0, 1) for _ in range(PROPOSALS)]
@@ -29,7 +29,7 @@ def test_leaving_out_repeats_finds_the_best_proposal_as_often_with_60_percent_of
     assert abs(found - found_by_all) <= 0.02 * STUDIES
 
 
-def test_the_means_are_those_of_the_present_seeds_if_the_number_of_repeats_was_changed() -> None:
+def test_after_a_change_of_the_number_of_seeds_means_use_exactly_the_present_seeds() -> None:
     records = [
         trial_record(number, seed=seed, scores={"val": score}, repeat_of=first)
         for number, (seed, score, first) in enumerate(
@@ -84,7 +84,7 @@ def _best_of(table: list[list[float]]) -> tuple[int, int]:
     return firsts.index(int(best.run_id)), len(records)
 
 
-def test_the_mean_of_an_incomplete_proposal_is_corrected_by_the_best_proposals_folds() -> None:
+def test_the_mean_of_a_proposal_that_lacks_folds_is_adjusted_by_the_best_proposals_folds() -> None:
     plan = {**PLAN, "by": "folds", "values": [0, 1]}
     scores = [(0, 0, 0.9), (0, 1, 0.5), (2, 0, 0.8)]
     records = [

@@ -12,7 +12,8 @@ from studies import until
 from sweeper.notebook_api.messages import StopReason
 from sweeper.trials import Phase, RunningTrial
 
-#: For each call: the phases in which it changes something, and the phase that follows.
+#: For each method: the phases of a trial in which it has an effect, and the phase after it. In all
+#: other phases the method changes nothing.
 LEGAL = {
     "freeze": {Phase.RUNNING: Phase.FROZEN},
     "thaw": {Phase.FROZEN: Phase.RUNNING},

@@ -28,7 +28,7 @@ def runs(elapsed_s: float = 0.0, waits_for: str = "") -> Progress:
     )
 
 
-def test_no_time_is_predicted_before_a_trial_has_ended_by_itself() -> None:
+def test_the_time_left_is_unknown_before_a_trial_has_completed() -> None:
     assert seconds_left([], [runs()], to_start=9) is None
     assert seconds_left([ended(3.0, TrialState.FAILED)], [], to_start=9) is None
 
@@ -40,7 +40,7 @@ def test_no_time_is_predicted_before_a_trial_has_ended_by_itself() -> None:
         ([], 4, 60.0),
         ([runs(), runs()], 2, 30.0),
         ([runs(10.0)], 0, 5.0),
-        ([runs(100.0)], 0, 1.5),  # longer than the mean
+        ([runs(100.0)], 0, 1.5),  # the trial already runs longer than the mean duration
         ([runs(), runs(waits_for="a GPU")], 2, 60.0),
     ],
 )
@@ -64,13 +64,13 @@ def test_a_stopped_trial_is_final_only_when_it_was_stopped_by_hand(
 
 
 @pytest.mark.parametrize(("peak_bytes", "is_likely"), [(0, False), (10**9, True), (None, True)])
-def test_a_trial_may_have_used_its_gpu_unless_it_is_known_to_have_used_no_memory(
+def test_a_trial_counts_as_having_used_its_gpu_unless_its_measured_memory_peak_is_zero(
     peak_bytes: int | None, is_likely: bool
 ) -> None:
     assert GpuUse(peak_bytes=peak_bytes).is_likely is is_likely
 
 
-def test_a_trial_shows_itself_in_one_line_and_in_jupyter_as_a_table_of_its_params() -> None:
+def test_the_repr_of_a_trial_record_is_one_line_and_jupyter_shows_a_table_of_its_params() -> None:
     record = trial_record(3, params={"lr": 0.123456789, "kind": "<b>"}, scores={"val": 0.5})
     assert repr(record) == "<trial 0003: completed, val=0.5; lr=0.1235, kind=<b>>"
     shown = record._repr_html_()

@@ -47,9 +47,7 @@ def result(**fields: Any) -> SweepResult:
     return sweep_result(**{**usual, "mlflow_run_ids": {"0000": "abc"}, **fields})
 
 
-def test_counts_always_contain_the_states_of_ended_trials_and_running_only_if_a_trial_runs() -> (
-    None
-):
+def test_counts_have_all_states_of_ended_trials_and_running_only_if_a_trial_runs() -> None:
     counts = {"completed": 1, "pruned": 0, "failed": 1, "stopped": 0}
     assert count_by_state([BEST, FAILED]) == counts
     running = record(2, TrialState.RUNNING)

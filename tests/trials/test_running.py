@@ -34,7 +34,7 @@ def test_a_printed_value_counts_until_the_notebook_reports_the_metric() -> None:
     assert running.points.metrics == {"loss": 1.0}
 
 
-def test_a_librarys_values_get_another_name_if_a_higher_source_gives_the_score() -> None:
+def test_a_librarys_values_get_its_name_as_a_prefix_if_a_source_with_priority_counts() -> None:
     points: list[Point] = []
     kept: list[Point] = []
     running = RunningTrial(Points(points.append))
@@ -136,7 +136,7 @@ def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None
     assert not running.control.freeze() and running.control.phase is Phase.RUNNING
 
 
-def test_a_trial_that_runs_in_place_of_another_one_waits_and_is_given_room_like_that_one() -> None:
+def test_a_repetition_for_the_check_of_forking_passes_its_waits_and_requests_to_its_trial() -> None:
     asked: list[Blocked] = []
     running, repeated = RunningTrial(control=Control(asked.append)), RunningTrial()
     blocked = Blocked(by=[Control()])

@@ -41,7 +41,7 @@ import nbformat
 import psutil
 import pytest
 
-# For the long form, which pytest does not start.
+# For the call without pytest, which would add this folder by itself.
 sys.path.append(str(Path(__file__).parents[2] / "helpers"))
 
 from commands import Command
@@ -56,7 +56,8 @@ from sweeper.guard import mark_of
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
-#: Some cells before what is swept, so that kernels are forked after them; then a second of work.
+#: A first cell that uses no swept name, so that it can be shared and kernels forked after it; then
+#: a second of work.
 CELLS = (
     "import math, time, sweeper\nTABLE = [math.sin(i) for i in range(10_000)]",
     """
@@ -88,16 +89,18 @@ space:
   x: {low: 0.0, high: 1.0}
 study: {sampler: random}
 """
-#: The interval of the remote copy. Another machine may go on when three have passed.
+#: Interval of the remote copy in seconds. After three intervals without a copy, another machine may
+#: resume the study.
 COPIED_EVERY_S = 2
 JOBS = 4
-#: How long after the end of a sweep nothing of it may be left, on a worker of Dask neither.
+#: Seconds after the end of a sweep in which its processes and files must be gone, also on workers
+#: of Dask.
 GONE_S = 60.0
 
 
 @dataclass(kw_only=True)
 class Ground:
-    """A folder in which one study is swept, in as many calls as it needs."""
+    """A folder in which one study is swept, by as many calls of the command as it needs."""
 
     folder: Path
     chance: random.Random
@@ -172,7 +175,8 @@ class Ground:
             self.check_files()
             if sweep.returncode == 0:
                 result: dict[str, Any] = json.loads(stdout.splitlines()[-1])
-                # The next call writes the trials that MLflow did not accept.
+                # The next call of the command writes the trials that MLflow has not accepted in
+                # this one.
                 is_delivered = "did not reach MLflow" not in complaints
                 ended = sum(result["counts"].values()) - result["counts"]["stopped"]
                 if ended == self.trials and is_delivered:
@@ -247,7 +251,7 @@ def _kill_frozen(ground: Ground, pid: int) -> None:
 
 
 def _kill_with_guard(ground: Ground, pid: int) -> None:
-    """Kill the sweep and its guard in one moment, so that the guard is not replaced."""
+    """Kill the sweep and its guard at once, so that the sweep cannot start another guard."""
     of_this = mark_of(ground.out / "nb")
     guards = [
         process.pid
@@ -269,7 +273,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def _stands_still(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):  # it has just ended
+    with suppress(psutil.Error):  # the process has just ended
         return process.status() == psutil.STATUS_STOPPED
     return False
 
@@ -314,13 +318,13 @@ def _stop_writer_at_ends(ground: Ground, pid: int) -> None:
         if psutil.pid_exists(writer):
             os.kill(writer, signal.SIGSTOP)
             time.sleep(20)
-        with suppress(ProcessLookupError):  # the sweep has ended it meanwhile
+        with suppress(ProcessLookupError):  # the sweep has ended the writer meanwhile
             os.kill(writer, signal.SIGCONT)
 
 
 def _restart_scheduler(ground: Ground, _: int) -> None:
     assert ground.cluster is not None
-    if ground.chance.random() < 0.7:  # else perhaps before the first trial has begun
+    if ground.chance.random() < 0.7:  # otherwise the blow may come before the first trial has begun
         ground.await_end()
     ground.cluster.lose()
     time.sleep(ground.chance.uniform(0.0, 4.0))
@@ -345,7 +349,8 @@ def _lose_machine(ground: Ground, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     ground.check_nothing_runs()
     time.sleep(3 * COPIED_EVERY_S + 1)
-    while left := list(ground.out.iterdir()):  # the writer may end a moment later
+    # The process that writes to MLflow may end a moment later and still write.
+    while left := list(ground.out.iterdir()):
         for path in left:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -369,13 +374,14 @@ def _restart(ground: Ground, _: int) -> None:
 
 def _remove(*folders: Path) -> None:
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)  # it may be written to meanwhile
+        # Other processes may write to the folder meanwhile.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take_temporary(ground: Ground, _: int) -> None:
     """Remove the folder for temporary files, or replace it by a file. Then make it again."""
     shutil.rmtree(ground.temporary, ignore_errors=True)
-    if ground.temporary.exists():  # something was just being written there
+    if ground.temporary.exists():  # a process was writing there, so the folder is not empty
         return
     if ground.chance.random() < 0.5:
         ground.temporary.touch()
@@ -439,7 +445,7 @@ BLOWS_TO_A_DISK = {"a full disk": _fill, "a folder that may only be read": _make
 
 @contextmanager
 def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
-    """Yield a ground with a small disk, and sometimes with a server, a cluster or a remote copy."""
+    """Yield a `Ground` with a small disk, and at random a server, a cluster or a remote copy."""
     folder, chance = Path(tempfile.mkdtemp(prefix="chaos")), random.Random(seed)
     ground = Ground(folder=folder, chance=chance, trials=trials, only=only)
     with ExitStack() as stack:
@@ -479,7 +485,7 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
         elif trial["state"] == "pruned":
             assert ground.can_freeze
         else:
-            # Its kernel was struck twice, or its worker three times.
+            # A trial may fail only if blows killed its kernel twice, or its worker three times.
             assert trial["state"] == "failed", trial
             assert trial["reason"] in ("kernel_died", "worker_lost"), trial
     runs = mlflow_runs(result["tracking_uri"], "nb")
@@ -544,7 +550,7 @@ def test_a_full_disk_loses_no_trial(tmp_path: Path) -> None:
         write_notebook(tmp_path / "nb.ipynb", large, "val = x * 2", parameters="x = 0.5")
         full = ground.call()
         until(lambda: shutil.disk_usage(disk).free < 400_000 or full.poll() is not None)
-        time.sleep(2)  # it waits for room, or has ended by now
+        time.sleep(2)  # the sweep waits for room on the disk, or has ended by now
         _mount("-o", "remount,size=100m", str(disk))
         stdout, _ = full.communicate(timeout=300)
         if full.returncode != 0:

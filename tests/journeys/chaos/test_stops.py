@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 import pytest
 
-# For the long form, which pytest does not start.
+# For the call without pytest, which would add this folder by itself.
 sys.path.append(str(Path(__file__).parents[2] / "helpers"))
 
 from commands import Command
@@ -45,7 +45,7 @@ for epoch in range(8):
     print(f"{epoch}: acc={acc:.6f}", flush=True)
 """
 TRIALS, GRACE_S = 8, 6.0
-#: Seconds beyond the grace time that the end of a process may take on a busy machine.
+#: Seconds that the end of a sweep may take in addition to its grace time, on a busy machine.
 SLACK_S = 2.0
 PARAMETERS = f"""
 study: {{sampler: {{name: grid}}, pruner: auto, trials: {TRIALS}}}
@@ -82,7 +82,8 @@ class Call:
         """Start the command."""
         folder.mkdir(exist_ok=True)
         write_notebook(folder / "nb.ipynb", TRAIN, parameters="x = 0.5")
-        copy = folder.with_name(f"{folder.name}-copy")  # no process works there
+        # A folder in which no process has its working folder.
+        copy = folder.with_name(f"{folder.name}-copy")
         (folder / "nb.yml").write_text(PARAMETERS.replace("COPY", str(copy)))
         options = ("-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", "2")
         with open(folder / "stderr.txt", "w") as stderr:
@@ -123,7 +124,7 @@ class Call:
                 return n_ended == TRIALS
 
     def left(self) -> list[Any]:
-        """Return every process that is left of the sweep."""
+        """Return all processes that the sweep has left behind."""
         marked = marked_processes(mark_of((self.folder / "out" / "nb").resolve()))
         return [*marked, *kernels_in(self.folder), *processes_in(self.folder)]
 
@@ -190,7 +191,8 @@ def stop_at(stage: Stage, later_s: float, folder: Path) -> str | None:
     assert sorted(after) == [f"{number:04d}" for number in range(TRIALS)]
     assert {run_id: after[run_id] for run_id in before} == before, moment
     assert result["best"]["params"] == {"x": 0.7}
-    # A run without the study's id is of an earlier attempt that had come further.
+    # An MLflow run without the study's id is kept of an earlier attempt that had logged more
+    # points.
     all_runs = mlflow_runs(result["tracking_uri"], "nb")
     runs = [run for run in all_runs if run.data.tags["sweeper.study_id"]]
     names = sorted(run.info.run_name for run in runs)

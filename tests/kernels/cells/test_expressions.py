@@ -72,7 +72,7 @@ def test_an_expression_is_evaluated_with_the_names_of_the_notebook() -> None:
     }
 
 
-def test_replaced_builtins_do_not_change_the_values_that_are_read(
+def test_values_are_read_exactly_in_a_kernel_whose_builtins_were_replaced(
     replaced_builtins: None,
 ) -> None:
     question = Question(floats=["score"]).as_expressions()
@@ -92,7 +92,7 @@ class Unshown:
         raise ValueError
 
 
-def test_scalars_are_read_as_they_are_and_other_values_are_described() -> None:
+def test_scalar_variables_are_read_as_values_and_others_as_a_short_text() -> None:
     values = {
         "lr": 0.1,
         "name": "adam",
@@ -135,7 +135,8 @@ def test_a_kernel_other_than_ipython_gives_an_empty_answer() -> None:
     assert Answer.of({in_kernel.QUESTION: {"status": "error", "ename": "R"}}) == Answer()
 
 
-#: Replaces everything that an answer could use. All of it is legal in a notebook.
+#: A cell that replaces functions and formatters with which a value could be read. All of that is
+#: legal in a notebook.
 REPLACED = """
 import builtins, functools, json, numpy as np
 from IPython.core.formatters import PlainTextFormatter
@@ -154,7 +155,7 @@ shell.display_formatter.format = fail
 float = np.float32
 repr = len = print = get_ipython = exec = type = 3
 """
-#: Replaces builtins, too. A kernel does not boot with such builtins.
+#: A cell that also replaces builtins. A kernel would not start with these builtins.
 REPLACED_BUILTINS = """
 builtins.float = np.float16
 builtins.repr = lambda value: "<" + str(value) + ">"
@@ -179,7 +180,7 @@ def test_scores_are_read_even_if_the_notebook_has_replaced_builtins_and_formatte
     assert result.answer.floats == {"score": 0.1, "score + 1": 1.1}
 
 
-def test_files_that_were_there_and_have_changed_are_overwritten(
+def test_only_files_that_existed_at_the_start_and_have_changed_are_listed_as_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def touch(*names: str, at: int) -> None:
@@ -196,7 +197,7 @@ def test_files_that_were_there_and_have_changed_are_overwritten(
     assert files.overwritten() == ["best.pt", "models/best.pt"]
 
 
-def test_no_more_folders_are_read_once_enough_files_are_known(
+def test_the_search_for_files_next_to_a_notebook_stops_at_a_number_of_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(20):

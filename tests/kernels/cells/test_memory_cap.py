@@ -11,7 +11,8 @@ from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
 
-#: Environment variables that torch reads when it first uses CUDA.
+#: A cell that reads the environment variable with torch's limit, which torch reads at its first use
+#: of CUDA.
 READ = """
 import os
 stated = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")

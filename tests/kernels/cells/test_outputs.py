@@ -20,7 +20,7 @@ def text(name: str, content: str) -> NotebookNode:
 
 
 def seen(outputs: list[NotebookNode]) -> list[str]:
-    """Return one word for each output: `o:` and `e:` for the streams, the text for a display."""
+    """Return a text for each joined output, with `o:` before stdout and `e:` before stderr."""
     return [
         f"{output.name[3]}:{output.text}" if output.output_type == "stream" else output.data["t"]
         for output in joined(outputs)
@@ -54,7 +54,7 @@ def test_a_line_of_megabytes_takes_no_longer_than_many_short_ones(end: str) -> N
     assert time.process_time() - started < 5, "nbclient takes hours"
 
 
-def test_text_and_figures_keep_their_order() -> None:
+def test_joined_outputs_keep_the_order_of_printed_text_and_figures() -> None:
     outputs = [
         output
         for epoch in "012"
@@ -83,7 +83,7 @@ def test_only_the_last_state_of_a_progress_bar_among_printed_lines_is_kept() -> 
     assert seen(outputs) == ["o:one\ntwo\n", "e:100%\n"]
 
 
-def test_the_streams_whose_lines_were_overwritten_are_named() -> None:
+def test_streams_that_overwrote_a_line_by_a_carriage_return_are_listed() -> None:
     bar = [text("stderr", "\r  0%"), text("stdout", "one\r\n"), text("stderr", "\r 50%\n")]
     assert redrawn([*bar, figure("below")]) == ["stderr"]
     assert redrawn([text("stdout", "\rone\n"), text("stdout", "two\r"), text("stdout", "\n")]) == []

@@ -18,7 +18,7 @@ from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
 
-#: Commands that read input: from standard input, from the process's terminal, from the output's.
+#: Commands that try to read input: from stdin, from the terminal, or from the terminal of stderr.
 ASKING = {
     "read": "read answer; echo got:$answer",
     "cp": "touch a b; cp -i a b; echo got:",
@@ -69,7 +69,7 @@ def state(pid: int) -> str:
 
 
 def test_an_interrupt_reaches_a_shell_command_and_ends_its_cell() -> None:
-    # As in a kernel. Libraries of other tests may have set another handler.
+    # Set the handler that a kernel has. Libraries of other tests may have set another one.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
@@ -127,7 +127,7 @@ def test_a_stop_of_a_trial_ends_its_shell_command(tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_a_shell_command_stands_still_while_its_trial_is_frozen(
+def test_a_shell_command_is_paused_while_its_trial_is_frozen(
     tmp_path: Path, *, is_forked: bool
 ) -> None:
     ticks = "!for i in $(seq 200); do echo $i >> ticks; sleep 0.02; [ -e end ] && break; done; true"
@@ -138,7 +138,7 @@ def test_a_shell_command_stands_still_while_its_trial_is_frozen(
     def freeze() -> None:
         until((tmp_path / "ticks").exists)
         assert running.control.freeze()
-        time.sleep(0.05)  # until the signal has arrived
+        time.sleep(0.05)  # wait until the signal that pauses the command has arrived
         before = (tmp_path / "ticks").read_text()
         time.sleep(0.3)
         seen.append((tmp_path / "ticks").read_text() == before)

@@ -32,7 +32,7 @@ def read(*argv: str, language: str = "python") -> KernelCommand | Obstacle:
     ("argv", "options", "arguments"),
     [
         ([PYTHON, "-m", "ipykernel_launcher", *FILE], [], []),
-        # As written by `python -m ipykernel install`.
+        # The command that `python -m ipykernel install` writes.
         ([PYTHON, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", *FILE],
          ["-Xfrozen_modules=off"], []),
         (["python3.13t", "-m", "ipykernel", *FILE], [], []),

@@ -142,7 +142,8 @@ import model, multiprocessing
 with multiprocessing.get_context("spawn").Pool(1) as pool:
     print(json.dumps(pool.map(model.seen, [1])))
 """
-    # `-S` leaves out installed packages. The package itself imports only the standard library.
+    # `-S` hides installed packages. The modules of this package that workers need use only the
+    # standard library.
     assert run(project, {}, code, "-S", "-E") == [1]
 
 
@@ -154,7 +155,9 @@ def test_bytecode_of_another_version_of_a_frozen_module_is_not_used(tmp_path: Pa
     assert run(project, {}, code) == 2
 
 
-def test_a_module_that_starts_workers_is_found_while_imports_are_watched(tmp_path: Path) -> None:
+def test_multiprocessing_spawn_imported_under_the_import_watch_is_prepared_for_frozen_modules(
+    tmp_path: Path,
+) -> None:
     """Otherwise no kernel with torch, which imports one, is forked beside a local module."""
     code = """
 from importlib import import_module
@@ -167,7 +170,8 @@ print(json.dumps("sweeper" in spawn.get_preparation_data("worker")))
     assert run(write(tmp_path / "project", {"model.py": ""}), {"model.py": ""}, code)
 
 
-#: Imports IPython before the snapshot is installed, as a kernel does.
+#: A module that imports IPython before the import finder of the snapshot is installed, as in a
+#: kernel.
 IPYTHON = {"early.py": "import IPython.core.interactiveshell"}
 SHELL = """
 import os
@@ -177,7 +181,9 @@ shell = InteractiveShell.instance()
 """
 
 
-def test_run_runs_notebooks_and_scripts_in_ipythons_syntax_as_they_were(tmp_path: Path) -> None:
+def test_the_magic_run_uses_notebooks_and_ipy_scripts_as_they_were_at_the_sweeps_start(
+    tmp_path: Path,
+) -> None:
     project = write(tmp_path / "project", {**IPYTHON, "lib/script.ipy": "", "lib/beside.py": ""})
     helper = project / "lib" / "helper.ipynb"
     write_notebook(helper, "import beside", "found = beside.V")

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-#: Removes the folder of the first zygote while that imports this module.
+#: A module that removes the folder of the first zygote while that zygote imports it.
 LOSES_ITS_FOLDER = f"""
 import os, pathlib, shutil
 if "zygote" in os.environ["{MARK_VARIABLE}"] and not pathlib.Path("lost").exists():

@@ -15,7 +15,7 @@ from sweeper.kernels.forking.zygote import in_kernel
 from sweeper.kernels.forking.zygote.imports import ImportWatch
 
 
-def test_an_import_inside_a_function_counts_for_the_module_whose_body_calls_it(
+def test_an_import_inside_a_function_is_attributed_to_the_module_that_calls_it_at_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a library such as numpy would depend on everything that others import by it."""
@@ -52,7 +52,8 @@ def imported(folder: Path, module: str) -> bool:
 @pytest.mark.parametrize(
     ("folder", "is_listed"),
     [
-        # `uv run --with` and `venv --system-site-packages` put an environment on top of another.
+        # Another environment below this one, as with `uv run --with` and `venv
+        # --system-site-packages`.
         ("base/lib/python3/site-packages", True),
         ("usr/lib/python3/dist-packages", True),
         ("project", False),

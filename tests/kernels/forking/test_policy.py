@@ -34,7 +34,7 @@ def run_of(val: float = 0.5, *, is_silent: bool = False, uses_gpu: bool = False)
     return Run(execution=execution, uses_gpu=uses_gpu)
 
 
-#: Kernels can be forked now, which saves 3 s of imports.
+#: The state of a zygote that can fork kernels. A fork saves 3 s of imports.
 READY = Ready(import_s=3.0)
 
 
@@ -56,7 +56,7 @@ def proven(
     trials_left: int = 50,
     available: ForkAvailability = READY,
 ) -> list[KernelOrigin]:
-    """Let the policy prove forking by runs with these results.
+    """Let the policy compare forked with started kernels by runs with these results.
 
     Return how their kernels were made.
     """
@@ -89,7 +89,7 @@ def proven(
         ),
     ],
 )
-def test_a_proof_compares_the_results_of_started_and_forked_runs(
+def test_kernels_are_forked_only_if_a_repeated_run_equals_the_started_one_or_differs_by_chance(
     runs: list[Repetition], proof: Proof | None, words: str, policy: ForkPolicy
 ) -> None:
     assert len(proven(policy, *runs)) == len(runs)
@@ -99,7 +99,7 @@ def test_a_proof_compares_the_results_of_started_and_forked_runs(
     assert (policy.finding is None) == (proof is Proof.EQUAL)
 
 
-def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
+def test_kernels_are_started_until_a_completed_trial_was_run_again_in_forked_ones(
     policy: ForkPolicy,
 ) -> None:
     assert not policy.forks(READY)
@@ -112,7 +112,7 @@ def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
 
 
 @pytest.mark.parametrize("runs", [[Inconclusive()], [run_of(0.6), Inconclusive()]])
-def test_a_proof_of_forked_kernels_that_was_stopped_is_repeated(
+def test_a_comparison_of_forked_with_started_kernels_that_was_stopped_is_made_again(
     runs: list[Repetition], policy: ForkPolicy
 ) -> None:
     proven(policy, *runs)
@@ -121,17 +121,18 @@ def test_a_proof_of_forked_kernels_that_was_stopped_is_repeated(
 
 
 @pytest.mark.parametrize(("trials_left", "is_due"), [(4, False), (5, True)])
-def test_a_proof_of_forked_kernels_that_takes_longer_than_it_saves_is_not_made(
+def test_forked_kernels_are_not_compared_with_started_ones_if_too_few_trials_are_left_to_save_time(
     trials_left: int, *, is_due: bool, policy: ForkPolicy
 ) -> None:
-    # Forking saves 3.3 s per trial. The proof takes 13.4 s for two runs.
+    # Forking saves 3.3 s per trial. The comparison, two runs, takes 13.4 s: it pays off for 5
+    # trials.
     assert bool(proven(policy, trials_left=trials_left)) is is_due
     assert ("too few trials are left" in policy.origin(READY).reason) is not is_due
     assert policy.finding is None, "it costs nobody anything"
 
 
 @pytest.mark.parametrize(("kernels", "is_forked"), [("fork", True), ("cold", False)])
-def test_the_setting_kernels_overrides_the_proof_of_forked_kernels(
+def test_the_setting_kernels_forks_or_starts_kernels_without_comparing_both_first(
     kernels: Literal["fork", "cold"], *, is_forked: bool, reference: Reference
 ) -> None:
     policy = ForkPolicy(kernels)
@@ -142,19 +143,25 @@ def test_the_setting_kernels_overrides_the_proof_of_forked_kernels(
     assert policy.finding is None
 
 
-def test_a_permanent_obstacle_to_forking_is_a_finding(policy: ForkPolicy) -> None:
+def test_a_permanent_obstacle_to_forking_kernels_is_reported_as_a_finding(
+    policy: ForkPolicy,
+) -> None:
     there_is = Unready(Stage.NEVER, "they run bash")
     assert policy.origin(there_is).reason == "they run bash"
     assert "which takes longer: they run bash" in str(policy.finding)
 
 
-def test_each_kind_of_failure_in_forked_kernels_is_compared_once(policy: ForkPolicy) -> None:
+def test_only_the_first_failure_of_a_kind_in_a_forked_kernel_is_checked_in_a_started_one(
+    policy: ForkPolicy,
+) -> None:
     assert policy.doubts_failure("no score")
     assert not policy.doubts_failure("no score")
     assert policy.doubts_failure("an exception")
 
 
-def test_a_failure_that_only_happens_in_forked_kernels_ends_forking(policy: ForkPolicy) -> None:
+def test_no_kernel_is_forked_any_more_after_a_failure_that_happened_only_in_a_forked_one(
+    policy: ForkPolicy,
+) -> None:
     proven(policy)
     policy.refuse_for_failure("0009", "In [3]: RuntimeError: CUDA")
     assert not policy.forks(READY)
@@ -163,7 +170,7 @@ def test_a_failure_that_only_happens_in_forked_kernels_ends_forking(policy: Fork
     )
 
 
-def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
+def test_a_free_slot_waits_for_the_zygotes_imports_unless_the_first_trial_took_no_time(
     make_spec: MakeSpec, reference: Reference
 ) -> None:
     preparing, policy = Unready(Stage.COMING, "it imports"), ForkPolicy()
@@ -180,7 +187,7 @@ def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
 
 
 @pytest.mark.parametrize(("import_s", "waits"), [(3.0, True), (-0.3, False)])
-def test_a_free_slot_waits_for_the_proof_at_most_the_time_that_a_fork_saves(
+def test_a_free_slot_waits_for_the_comparison_of_kernels_only_if_a_fork_saves_time(
     import_s: float, *, waits: bool, policy: ForkPolicy
 ) -> None:
     waited: list[bool] = []
@@ -201,14 +208,14 @@ COMING = Unready(Stage.COMING, "it imports")
 
 @pytest.fixture
 def early() -> tuple[ForkPolicy, RunningTrial]:
-    """A policy after an early start with two slots, and its pathfinder."""
+    """Return a policy after an early start with two slots, and the trial in its started kernel."""
     policy, first = ForkPolicy(), RunningTrial()
     assert policy.start_early(2)
     assert policy.starts_at_once(first, is_usual=True)
     return policy, first
 
 
-def test_the_trials_next_to_the_first_are_forked_and_count_after_one_repetition(
+def test_trials_next_to_the_first_one_are_forked_and_count_after_one_equal_repetition_of_it(
     early: tuple[ForkPolicy, RunningTrial], reference: Reference
 ) -> None:
     policy, first = early
@@ -230,7 +237,7 @@ def test_the_trials_next_to_the_first_are_forked_and_count_after_one_repetition(
 
 
 @pytest.mark.parametrize("runs", [[run_of(0.6), run_of()], [Failed("In [3]: no")]])
-def test_trials_forked_before_the_proof_run_again_if_the_proof_fails(
+def test_early_forked_trials_run_again_if_the_repetition_in_a_forked_kernel_differs_or_fails(
     runs: list[Repetition], early: tuple[ForkPolicy, RunningTrial], reference: Reference
 ) -> None:
     policy, _ = early
@@ -240,7 +247,7 @@ def test_trials_forked_before_the_proof_run_again_if_the_proof_fails(
     assert policy.verdict(READY) is Verdict.RUN_AGAIN
 
 
-def test_trials_forked_before_the_proof_run_again_if_no_kernel_can_be_forked_any_more(
+def test_early_forked_trials_run_again_if_no_kernel_can_be_forked_any_more(
     early: tuple[ForkPolicy, RunningTrial],
 ) -> None:
     policy, _ = early
@@ -248,7 +255,7 @@ def test_trials_forked_before_the_proof_run_again_if_no_kernel_can_be_forked_any
     assert policy.verdict(Unready(Stage.NEVER, "it died")) is Verdict.RUN_AGAIN
 
 
-def test_another_trial_takes_the_place_of_a_first_one_that_gave_no_reference(
+def test_another_trial_is_started_as_the_reference_if_the_first_one_ended_without_completing(
     early: tuple[ForkPolicy, RunningTrial],
 ) -> None:
     policy, first = early
@@ -259,7 +266,7 @@ def test_another_trial_takes_the_place_of_a_first_one_that_gave_no_reference(
     assert [*idle, policy.is_idle] == [False, True, False]
 
 
-def test_kernels_are_started_if_many_outcomes_are_withheld(
+def test_kernels_are_started_while_too_many_outcomes_of_forked_ones_await_the_comparison(
     early: tuple[ForkPolicy, RunningTrial],
 ) -> None:
     policy, _ = early
@@ -269,7 +276,7 @@ def test_kernels_are_started_if_many_outcomes_are_withheld(
     assert policy.early_origin(RunningTrial(), READY, is_usual=True) == FORKED
 
 
-def test_a_sweep_without_a_proof_waits_for_its_zygote() -> None:
+def test_with_kernels_fork_a_sweep_waits_for_its_zygote_and_starts_no_kernel() -> None:
     policy = ForkPolicy("fork")
     assert not policy.waits(COMING)
     assert policy.start_early(2)

@@ -49,7 +49,7 @@ def test_a_fork_server_watches_more_children_than_select_supports(tmp_path: Path
         theirs.close()
         for number in range(CHILDREN):
             child = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            while child.connect_ex(path):  # until it listens
+            while child.connect_ex(path):  # until the server listens
                 assert server.poll() is None
             messages.send(child, {"code": number % 7})
             assert "pid" in (messages.receive(child)[0] or {})

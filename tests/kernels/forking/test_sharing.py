@@ -79,7 +79,7 @@ def test_a_file_opened_by_shared_cells_has_the_same_position_in_each_trial(
     assert [result.answer.floats["n0"] for result in results] == [2.0, 2.0]
 
 
-def test_shared_cells_see_a_fixed_parameter(pool: KernelPool) -> None:
+def test_shared_cells_run_with_the_values_of_fixed_parameters(pool: KernelPool) -> None:
     results = run_shared(
         pool,
         "import random\nrandom.seed(seed)\nvalues = [random.random() for _ in range(rows)]",
@@ -133,7 +133,7 @@ def test_an_exit_in_a_shared_cell_ends_each_trial_there(pool: KernelPool) -> Non
     assert [result.answer.floats for result in results] == [{"y": 2.0}] * 2
 
 
-def test_a_display_of_a_shared_cell_may_contain_what_plain_json_does_not_know(
+def test_a_shared_cell_may_display_dates_and_numpy_numbers_as_json(
     pool: KernelPool,
 ) -> None:
     shows = (
@@ -148,7 +148,7 @@ def test_a_display_of_a_shared_cell_may_contain_what_plain_json_does_not_know(
     assert output.data["application/json"] == {"day": "2026-01-02", "n": 3}
 
 
-def test_each_trial_has_what_a_shared_cell_reports_prints_and_writes_later(
+def test_each_trial_has_the_reports_and_prints_of_a_shared_cell_and_can_write_to_its_open_file(
     pool: KernelPool,
 ) -> None:
     log = pool.setup.cwd / "log.txt"

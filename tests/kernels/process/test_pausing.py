@@ -22,8 +22,9 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the locks of files"),
 ]
 
-#: Locks a file for 10 of 17 ms, as MLflow does that writes to a store in an SQLite file. `pause`
-#: tries again after 10 to 12 ms, so it soon meets the 7 ms without a lock, whatever a try costs.
+#: A program that locks a file for 10 of every 17 ms, as MLflow does when it writes to SQLite.
+#: `pause` tries again after 10 to 12 ms, so one of its tries soon falls into the 7 ms without a
+#: lock.
 WRITES_OFTEN = """if True:
     import fcntl, sys, time
     file = open(sys.argv[1], "w")
@@ -76,5 +77,6 @@ def test_a_process_is_paused_only_while_it_locks_no_file(lock: str, tmp_path: Pa
 def test_a_process_that_locks_a_file_for_hours_is_paused_nevertheless(tmp_path: Path) -> None:
     with running(WRITES_FOR_HOURS, tmp_path / "store") as pid:
         pause(partial(send, pid))
-        # At the limit, `pause` no longer waits until the process stands still.
+        # After its time limit, `pause` sends the signal without waiting until the process is
+        # paused.
         until(lambda: state_of(pid) == "T")

@@ -157,7 +157,7 @@ def test_the_best_trial_is_the_winner_on_fresh_seeds(tmp_path: Path) -> None:
     assert set(stages.used) == {"weights of 0001"}
 
 
-def test_a_study_gives_its_files_after_its_outputs_were_moved_but_not_without_the_notebook(
+def test_a_study_whose_outputs_were_moved_still_provides_its_files_but_not_without_the_notebook(
     tmp_path: Path,
 ) -> None:
     Stages(tmp_path / "before").pretrain()
@@ -172,7 +172,9 @@ def test_a_study_gives_its_files_after_its_outputs_were_moved_but_not_without_th
         stages.finetune(study={"name": "again"})
 
 
-def test_another_trial_as_input_is_refused_as_a_change(stages: Stages) -> None:
+def test_a_resumed_study_with_another_trial_as_its_input_is_refused_unless_changes_are_allowed(
+    stages: Stages,
+) -> None:
     stages.finetune()
     with pytest.raises(StudyError, match=r"inputs\.encoder was .*0003.*, now .*0001") as error:
         stages.finetune(take="0001", study={"trials": 4})
@@ -261,7 +263,7 @@ def make_sweep(home: Dataset, tmp_path: Path) -> MakeSweep:
     return make
 
 
-def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
+def test_the_first_trial_waits_for_the_data_and_later_trials_use_the_same_version(
     home: Dataset, make_sweep: MakeSweep, tmp_path: Path
 ) -> None:
     result = make_sweep(2).run()

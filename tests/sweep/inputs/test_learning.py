@@ -46,7 +46,7 @@ def test_the_earlier_best_params_run_first_and_the_sampler_uses_earlier_scores_u
 
 
 @pytest.mark.parametrize("earlier", [{}, {"repeat": {"fold": 3}}])
-def test_a_study_with_folds_learns_from_proposals_that_had_none_or_others(
+def test_a_study_with_folds_learns_from_a_study_without_folds_or_with_another_number(
     tmp_path: Path, earlier: dict[str, Any]
 ) -> None:
     found = sweep(tmp_path, "earlier", best=0.8, trials=9, **earlier)
@@ -57,7 +57,7 @@ def test_a_study_with_folds_learns_from_proposals_that_had_none_or_others(
     ]
 
 
-def test_a_study_learns_from_the_studies_that_the_file_names_now(tmp_path: Path) -> None:
+def test_a_resumed_study_learns_from_the_studies_that_learn_from_names_now(tmp_path: Path) -> None:
     bests = {}
     for name, best in (("wrong", 0.2), ("right", 0.9)):
         found = sweep(tmp_path, name, best=best, trials=9)
@@ -96,7 +96,9 @@ def test_a_call_that_is_refused_changes_neither_what_a_study_has_learned_nor_its
     assert stored() == before
 
 
-def test_a_misleading_earlier_study_does_not_prevent_a_good_result(tmp_path: Path) -> None:
+def test_a_study_finds_its_optimum_although_it_learns_from_a_study_with_another_optimum(
+    tmp_path: Path,
+) -> None:
     sweep(tmp_path, "misled", best=0.9, trials=12)
     found = sweep(tmp_path, "here", best=0.1, trials=22, learn_from=["misled"])
     assert abs(found["best"]["params"]["x"] - 0.1) < 0.02
@@ -136,7 +138,7 @@ def test_an_earlier_trial_whose_score_is_not_a_number_is_left_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [None, b"", b"a text"])
-def test_a_file_without_a_study_is_refused_and_stays_as_it_was(
+def test_a_file_in_learn_from_without_a_study_is_refused_and_not_changed(
     tmp_path: Path, content: bytes | None
 ) -> None:
     file = tmp_path / "wrong.db"

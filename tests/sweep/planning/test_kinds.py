@@ -70,7 +70,7 @@ def test_a_text_of_several_numbers_is_refused_as_numbers_without_commas(
         ("work()", ["a", 3]),
     ],
 )
-def test_a_value_that_can_replace_the_original_one_is_allowed(
+def test_a_value_of_a_compatible_type_may_replace_the_original_one(
     tmp_path: Path, own: str, dimension: Any
 ) -> None:
     check_kinds(notebook_with(tmp_path, own), small_settings("kinds", space={"p": dimension}))

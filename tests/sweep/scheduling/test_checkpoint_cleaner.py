@@ -89,14 +89,16 @@ def names_in(folder: Path) -> list[int]:
         ({"completed": "remove"}, [3, 4, 5]),
     ],
 )
-def test_checkpoints_that_may_be_needed_are_kept_and_the_policy_decides_on_the_others(
+def test_checkpoints_of_trials_that_may_run_again_are_kept_and_settings_decide_on_the_others(
     folder: Path, policy: dict[str, Any], kept: list[int]
 ) -> None:
     assert left(folder, **policy) == kept
     assert (folder / "notes").is_dir()
 
 
-def test_a_trial_that_ends_while_the_best_is_searched_keeps_its_checkpoints(folder: Path) -> None:
+def test_a_trial_that_ends_while_the_cleaner_looks_for_the_best_keeps_its_checkpoints(
+    folder: Path,
+) -> None:
     records = {0: RECORDS[0], 1: trial_record(1, state=TrialState.RUNNING)}
 
     def ends_meanwhile() -> list[TrialRecord]:
@@ -115,7 +117,7 @@ def test_checkpoints_of_trials_that_will_be_confirmed_are_kept(folder: Path) -> 
     assert names_in(folder) == [1, 2, 3, 4, 5]
 
 
-def test_a_trial_that_the_space_no_longer_allows_makes_room_for_one_that_will_be_confirmed(
+def test_checkpoints_of_the_best_trial_outside_of_the_narrowed_space_are_not_kept_for_confirmation(
     folder: Path,
 ) -> None:
     params = {0: 0.5, 1: 3.0, 2: 0.7}
@@ -131,7 +133,7 @@ def test_a_trial_that_the_space_no_longer_allows_makes_room_for_one_that_will_be
 @pytest.mark.parametrize(
     ("confirm", "kept"), [({}, [2, 3]), ({"confirm": {"best": 2, "seeds": 2}}, [0, 1, 2, 3])]
 )
-def test_all_runs_of_a_repeated_trial_are_kept_as_long_as_its_mean_may_be_among_the_best(
+def test_checkpoints_of_all_repeats_are_kept_while_their_mean_may_be_among_the_best(
     folder: Path, confirm: Any, kept: list[int]
 ) -> None:
     repeats = {"repeat": {"seeds": 2}, "study": {"trials": 8}, **confirm}
@@ -166,7 +168,7 @@ def test_a_confirming_study_keeps_the_checkpoints_of_all_its_runs_until_it_has_a
     assert kept_after(folder, cleaner, ends) == kept
 
 
-def test_the_winner_on_fresh_seeds_keeps_its_checkpoints_when_the_search_continues(
+def test_the_confirmed_winner_keeps_its_checkpoints_when_the_search_continues(
     folder: Path,
 ) -> None:
     plan = plan_of([RECORDS[0]], [7], objective="val", direction="maximize")
@@ -201,7 +203,7 @@ def test_an_error_of_the_cleaner_ends_no_trial_and_is_logged_once(
     assert "checkpoints could not be removed: MemoryError" in record.getMessage()
 
 
-def test_the_last_attempt_at_a_trial_decides_whether_its_checkpoints_are_kept(folder: Path) -> None:
+def test_checkpoints_of_a_failed_trial_are_kept_until_its_retry_has_ended(folder: Path) -> None:
     assert 3 in left(
         folder, trial_record(6, state=TrialState.RUNNING, retry_of=3), completed="remove"
     )

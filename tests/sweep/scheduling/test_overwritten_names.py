@@ -47,7 +47,7 @@ def test_an_overwritten_name_is_reported_with_its_values_and_the_cells_that_may_
         ("lr = max(lr / 9, 1)", [({"lr": 3}, {"lr": 1}), ({"lr": 4}, {"lr": 1})]),
     ],
 )
-def test_different_end_values_schedules_and_lists_are_not_reported_as_overwritten(
+def test_a_name_is_not_reported_as_overwritten_if_end_values_differ_or_a_schedule_changes_it(
     code: str, trials: list[Any]
 ) -> None:
     assert found_in(code, *trials) is None

@@ -171,7 +171,7 @@ def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_trial_restarts_the
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
-def test_trials_that_run_out_of_memory_again_when_they_run_alone_have_failed_in_a_row(
+def test_a_sweep_ends_if_several_trials_in_a_row_run_out_of_memory_even_alone(
     swept: Swept,
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -182,7 +182,7 @@ def test_trials_that_run_out_of_memory_again_when_they_run_alone_have_failed_in_
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
-def test_a_sweep_without_a_gpu_that_works_ends_with_its_trials_open(
+def test_a_sweep_whose_last_gpu_has_failed_ends_and_its_trials_can_be_resumed(
     swept: Swept,
 ) -> None:
     lost = TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU, message="no GPU is left")
@@ -260,7 +260,7 @@ def test_a_trial_that_is_run_again_keeps_its_seed_and_the_fixed_value_of_a_name_
         ([], ".attempt2"),
     ],
 )
-def test_an_attempt_continues_the_newest_one_that_has_written_its_notebook(
+def test_an_attempt_continues_the_newest_earlier_attempt_that_has_written_a_notebook(
     swept: Swept, written: list[str], continued: str
 ) -> None:
     specs: list[TrialSpec] = []
@@ -302,7 +302,7 @@ def test_a_trial_that_loses_its_worker_or_memory_three_times_has_failed(
 
 
 @pytest.mark.parametrize("has_artifacts", [True, False])
-def test_an_end_that_a_lost_worker_has_sent_counts_if_its_artifacts_are_here(
+def test_a_notebook_of_a_lost_worker_that_states_the_end_counts_if_its_artifacts_have_arrived(
     swept: Swept, has_artifacts: bool
 ) -> None:
     specs: list[TrialSpec] = []
@@ -331,12 +331,12 @@ def test_an_end_that_a_lost_worker_has_sent_counts_if_its_artifacts_are_here(
         assert (len(specs), record.state) == (3, TrialState.FAILED)
 
 
-def test_the_result_of_a_sweep_says_that_its_executor_could_not_continue(
+def test_the_reason_for_which_an_executor_stopped_the_sweep_is_kept_without_any_trial(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("no host", study={"trials": 2})
     scheduler = make_scheduler(Study.open(storage, settings), settings)
-    scheduler.stop("the host has no such kernel")  # and no slot asks for a trial
+    scheduler.stop("the host has no such kernel")  # no slot asks for a trial after this
     scheduler.close()
     assert scheduler.stopped_by == "the host has no such kernel"
 
@@ -402,7 +402,7 @@ def test_no_trial_begins_if_the_sweep_is_stopped_while_its_params_are_proposed(
     assert len(study.records()) == 1
 
 
-def test_a_slot_that_waits_continues_when_a_trial_ends_runs_again_or_is_stopped(
+def test_a_slot_that_waits_for_a_fixed_order_continues_after_an_end_a_repetition_or_a_stop(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})
@@ -504,7 +504,7 @@ def test_a_frozen_trial_ends_with_the_sweep_if_the_storage_is_lost_while_the_nex
 
 
 @pytest.mark.parametrize(("left_s", "begins"), [(59.0, False), (61.0, True)])
-def test_frozen_trials_go_before_new_ones_that_have_no_time_to_complete(
+def test_a_frozen_trial_is_continued_if_the_time_left_is_too_short_for_a_new_trial(
     storage: RDBStorage,
     make_scheduler: Make,
     monkeypatch: pytest.MonkeyPatch,
@@ -531,7 +531,7 @@ def test_frozen_trials_go_before_new_ones_that_have_no_time_to_complete(
     assert chosen is not None and chosen[0].number == (2 if begins else 1)
 
 
-def test_a_trial_is_not_frozen_once_its_slot_would_get_no_other_trial(
+def test_a_trial_is_not_frozen_after_a_stop_because_its_slot_would_get_no_other_trial(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("closed", study={"trials": 2, "pruner": "auto"})
@@ -549,7 +549,7 @@ def test_a_trial_is_not_frozen_once_its_slot_would_get_no_other_trial(
     assert (control.is_frozen, control.stop_reason) == (False, None), "it runs until it completes"
 
 
-def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason(
+def test_an_error_of_the_sampler_ends_the_sweep_and_is_kept_as_the_reason(
     storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small_settings("broken", study={"trials": 3})
@@ -569,7 +569,7 @@ def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason
     assert counts_of(study) == {TrialState.COMPLETED: 1}
 
 
-def test_each_trial_knows_how_many_trials_are_left_after_free_slots_are_filled(
+def test_each_trial_is_told_how_many_trials_remain_after_all_free_slots_are_filled(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("free", study={"trials": 3})
@@ -588,7 +588,7 @@ def test_each_trial_knows_how_many_trials_are_left_after_free_slots_are_filled(
     assert [running.usual_s for running in (first, second, third)] == [None, None, 7.0]
 
 
-def test_all_trials_next_to_an_adopted_run_know_how_long_it_has_taken(
+def test_the_first_trials_know_the_duration_of_the_observed_run_that_became_trial_0(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     def adopt(spec: TrialSpec, _: Any) -> TrialOutcome | None:

@@ -54,7 +54,7 @@ def test_a_trial_whose_gpu_has_failed_runs_again_on_another_gpu_and_not_alone() 
     assert shortages.alone_on(record(spec.number)) is None
 
 
-def test_the_next_sweep_runs_a_trial_alone_if_this_sweep_ends_before() -> None:
+def test_a_trial_stopped_for_lack_of_memory_runs_alone_in_the_next_sweep() -> None:
     short = Reason.OUT_OF_HOST_MEMORY
     earlier = [record(0, "stopped", short), record(1, "failed", short), record(2, "stopped")]
     shortages = Shortages(earlier)

@@ -84,7 +84,7 @@ def freezer(
     return Freezer(study, Freezes(), running=lambda: running, to_begin=lambda: 0)
 
 
-def test_a_frozen_trial_is_pruned_if_it_uses_what_another_trial_needs(
+def test_a_frozen_trial_is_pruned_if_its_resources_keep_another_trial_from_beginning(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert freezer.judge(0) is None, "it stands still already"
@@ -99,7 +99,7 @@ def test_a_frozen_trial_is_pruned_if_it_uses_what_another_trial_needs(
     assert running[0].control.stop_reason is None, "nothing but a decision was made"
 
 
-def test_a_trial_that_has_left_since_the_machine_was_asked_costs_no_other_frozen_trial(
+def test_no_second_frozen_trial_is_pruned_for_memory_if_the_first_one_is_already_ending(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert running[1].control.freeze()
@@ -109,7 +109,7 @@ def test_a_trial_that_has_left_since_the_machine_was_asked_costs_no_other_frozen
     assert freezer.make_room(both) is None
 
 
-def test_a_frozen_trial_leaves_its_gpu_if_that_is_enough_and_is_pruned_for_host_memory(
+def test_a_frozen_trial_leaves_its_gpu_if_only_gpu_memory_lacks_and_is_pruned_otherwise(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     control = running[0].control
@@ -123,10 +123,10 @@ def test_a_frozen_trial_leaves_its_gpu_if_that_is_enough_and_is_pruned_for_host_
 
 
 @pytest.mark.parametrize("is_left", [False, True])
-def test_a_trial_without_a_kernel_needs_no_slot_of_a_frozen_one(
+def test_a_trial_without_a_kernel_is_not_counted_as_running_when_a_frozen_one_is_thawed(
     freezer: Freezer, monkeypatch: pytest.MonkeyPatch, is_left: bool
 ) -> None:
-    """It is a proposal that was made ahead, or a trial that a killed sweep has left."""
+    """Such a trial is a proposal that was made ahead, or was left running by a killed sweep."""
     study, samplers = freezer._study, SamplerFactory(small_settings("any"))
     if is_left:
         assert study.ask(samplers, lambda n: Path(f"{n}.ipynb")) is not None

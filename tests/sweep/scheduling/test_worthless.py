@@ -55,7 +55,7 @@ def test_three_trials_with_equal_results_and_different_params_end_the_sweep() ->
     assert (found.run_ids, found.names) == (["0000", "0001", "0002"], ["lr"])
 
 
-def test_trials_that_change_only_some_params_do_not_end_the_sweep() -> None:
+def test_equal_results_end_the_sweep_only_after_each_param_was_varied() -> None:
     alone = [{"lr": 0.1, "x": 1}, {"lr": 0.2, "x": 1}, {"lr": 0.3, "x": 1}]
     trials = [trial(n, params, LOSS) for n, params in enumerate(alone)]
     own_rule = rule()
@@ -81,14 +81,14 @@ def test_a_sweep_continues_if_its_first_trials_differ_or_are_too_few(
     assert rule().judge(trials) is None
 
 
-def test_equal_scores_that_are_coarse_are_only_reported() -> None:
+def test_equal_accuracies_with_few_digits_are_reported_but_do_not_end_the_sweep() -> None:
     trials = [trial(n, {"lr": n / 10}, ACCURACY) for n in range(3)]
     found = rule().judge(trials)
     assert isinstance(found, Tied)
     assert found.run_ids == ["0000", "0001", "0002"]
 
 
-def test_trials_with_equal_scores_and_different_outputs_are_only_reported() -> None:
+def test_equal_scores_with_different_outputs_are_reported_but_do_not_end_the_sweep() -> None:
     trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(3)]
     assert isinstance(rule("a tree of depth 3", "a tree of depth 4").judge(trials), Tied)
 
@@ -100,7 +100,7 @@ def test_the_first_trials_are_compared_only_once() -> None:
     assert tied.judge(trials) is None
 
 
-def test_trials_of_the_code_before_a_correction_do_not_end_the_sweep() -> None:
+def test_equal_results_of_trials_with_earlier_code_do_not_end_the_sweep() -> None:
     read = set()
 
     def code_of(record: TrialRecord) -> str:
