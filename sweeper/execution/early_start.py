@@ -34,10 +34,10 @@ _SAVES_S = 10.0
 #: and their checkpoints would be lost if the sweep was interrupted before the proof. So their
 #: kernels are not forked early.
 _CHECKPOINTS = re.compile(r"\b(save_checkpoint|load_checkpoint|checkpoint_dir)\b")
-#: If no trial makes the proof for this number of seconds, a trial whose outcome is withheld makes
-#: it (chosen, not measured). Usually, the trial that follows the reference in its slot makes the
-#: proof at once. A pruned trial waits longer, until another trial has made the proof: its own stop
-#: would also stop the repetition of the reference, which then proves nothing.
+#: A trial whose outcome waits for the proof of forked kernels makes this proof itself, if no other
+#: trial begins it within this number of seconds (chosen, not measured). Usually, the next trial in
+#: the slot makes the proof at once. The second number is for pruned trials. They should not make
+#: the proof, because their stop also stops the run that is to be compared.
 _PATIENCE_S, _PATIENCE_OF_PRUNED_S = 2.0, 10.0
 #: Only a trial that was not stopped (None), or that was pruned, waits for the proof.
 _NO_STOP = (None, StopReason.PRUNED)

@@ -69,7 +69,7 @@ class Requests:
                     _log.warning("the request to stop %s failed: %s", request, first_line(error))
             if time.monotonic() - touched_s >= TOUCH_S:
                 touched_s = time.monotonic()
-                # One touch may fail, because the next one may still be in time.
+                # The file counts as abandoned only after several missed touches, so one may fail.
                 with contextlib.suppress(OSError):
                     os.utime(self._owner)
 

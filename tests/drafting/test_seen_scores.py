@@ -595,7 +595,7 @@ def test_a_temporary_variable_of_a_loop_is_no_score(tmp_path: Path, cell: str) -
     assert seen(tmp_path, f"{TRAINED};", cell, changes={(1, 1): []}) == []
 
 
-def test_a_loss_of_only_the_last_batch_gets_the_doubt_item_also_inside_a_with_block(
+def test_the_loss_of_the_last_batch_is_called_one_also_inside_a_with_block(
     tmp_path: Path,
 ) -> None:
     loop = "for batch in (3, 4): test_loss = abs(batch / 7)"
@@ -637,7 +637,7 @@ def test_the_lines_that_lead_to_a_score_are_found_although_names_are_assigned_ag
         "h = Net(hidden=64)\nfor x in X:\n  h += f(\n    x)\nacc = test(h)",
     ],
 )
-def test_a_score_depends_on_the_first_assignment_of_a_variable_that_is_later_updated(
+def test_a_score_depends_also_on_the_initial_value_of_a_variable_that_a_loop_updates(
     cell: str,
 ) -> None:
     code = Code([cell])

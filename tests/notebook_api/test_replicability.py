@@ -84,7 +84,7 @@ def test_operations_that_are_not_replicable_are_named_even_if_warnings_are_hidde
     ],
     ids=["attention", "cublas", "other"],
 )
-def test_the_operations_in_torchs_warnings_about_gpus_are_recognized(
+def test_operations_that_torch_warns_are_not_deterministic_on_gpus_are_recognized(
     text: str, names: list[str]
 ) -> None:
     with pytest.warns(UserWarning, match="^") as displayed:

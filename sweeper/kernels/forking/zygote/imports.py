@@ -90,7 +90,10 @@ class ImportWatch:
         return find_and_watch(self, self._run, name, *where)
 
     def _run(self, module: ModuleType, body: Callable[[], None]) -> None:
-        """Run a module's body, and record its effects, except for those of modules it imports."""
+        """Run a module's body, and record what it changes in the process.
+
+        What an imported module changes is recorded for that module alone.
+        """
         assert module.__spec__ is not None
         name = module.__spec__.name
         self._see(name)

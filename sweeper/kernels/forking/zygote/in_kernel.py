@@ -388,7 +388,10 @@ class WatchedNumbers:
         self.numbers: dict[str, dict[str, Any]] = {}
 
     def note(self, result: Any) -> None:
-        """Record the numbers after a cell. An error in the recording never fails the notebook."""
+        """Record the numbers in the notebook's variables after a cell.
+
+        An error in the recording never fails the notebook.
+        """
         if _is_cell(result):
             _tried(self._note, result)
 
