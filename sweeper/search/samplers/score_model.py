@@ -30,9 +30,10 @@ _MOST_TRIALS = 200
 #: values that are far out). Otherwise, a loss that has exploded would make all others look equal.
 _REACH = 3.0
 #: The scores count as noise if the Gaussian process, which predicts each score from all others,
-#: explains no more than a certain share of their variance: the first number, plus the second number divided by
-#: the number of trials (chosen). In seven studies of a learning sampler whose scores were noise, it
-#: explained up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60 and 0.02 for 120.
+#: explains no more than a certain share of their variance: the first number, plus the second
+#: number divided by the number of trials (chosen). In seven studies of a learning sampler whose
+#: scores were noise, it explained up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60
+#: and 0.02 for 120.
 _LEAST_PREDICTED, _BY_LUCK = 0.08, 10
 
 Array = np.ndarray[Any, Any]
