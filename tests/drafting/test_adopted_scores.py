@@ -101,6 +101,6 @@ def test_what_a_cell_shows_at_its_end_is_known_also_if_it_was_no_likely_score() 
         metadata=BLANK,
         code=Code([]),
         scores=[],
-        variables=[shown],
+        unlisted=[shown],
     )
     assert run.expressions() == {"f(x)": 0.5}

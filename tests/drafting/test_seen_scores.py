@@ -31,12 +31,22 @@ def seen(
     changes: Mapping[tuple[int, int], Collection[str]] = NOTHING,
     logged: Mapping[str, Sequence[float]] = {},
 ) -> list[SeenScore]:
-    """What cells show that are run in an IPython of their own.
+    """Return the listed scores of cells that are run in an IPython of their own.
 
     Args:
         changes: What statements have changed, by cell and line.
         logged: What a library has logged.
     """
+    return listed_and_others(folder, *cells, changes=changes, logged=logged)[0]
+
+
+def listed_and_others(
+    folder: Path,
+    *cells: str,
+    changes: Mapping[tuple[int, int], Collection[str]] = NOTHING,
+    logged: Mapping[str, Sequence[float]] = {},
+) -> tuple[list[SeenScore], list[SeenScore]]:
+    """Return the listed scores of cells, and all other numbers. `seen` describes the arguments."""
     notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
     shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
     shell.displayhook.write_format_data = lambda *_: None
@@ -60,8 +70,7 @@ def seen(
     }
     literals = notebook.assignments.literals()
     code = Code(notebook.code, changes, notebook.modules.values())
-    scores, _ = seen_scores(node, code, literals=literals)
-    return scores
+    return seen_scores(node, code, literals=literals)
 
 
 def is_letter(node: ast.AST) -> TypeGuard[ast.Name]:
@@ -532,6 +541,87 @@ def test_a_number_that_is_not_finite_is_no_value_of_a_variable(tmp_path: Path) -
 def test_a_number_behind_words_that_name_only_counts_has_a_name(tmp_path: Path) -> None:
     cell = "def loss(e): return 3.5 / (e + 1)\nfor e in range(3): print(f'Epoch {e}: {loss(e)}')"
     assert [score.name for score in seen(tmp_path, TRAINED, cell)] == ["printed"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        # Two prints.
+        (
+            ["print('KNN accuracy:', acc(y, y, 0.75))", "print('SVM accuracy:', acc(y, y, 0.75))"],
+            {"knn_accuracy", "svm_accuracy"},
+        ),
+        # A print, and a variable that it does not show.
+        (
+            ["rf_acc = acc(y, y, 0.625)", "print('KNN accuracy:', acc(y, y, 0.625))"],
+            {"rf_acc", "knn_accuracy"},
+        ),
+        # Two variables, each printed under a label of its own, or in a function.
+        (
+            ["knn = acc(y, y, 0.625)\nsvm = acc(y, y, 0.625)", "print('SVM accuracy:', svm)"],
+            {"knn", "svm"},
+        ),
+        (
+            [
+                "def show(name):\n    a = acc(y, y, 0.625)\n"
+                "    print(f'{name} accuracy: {a}')\n    return a",
+                "a_knn = show('KNN')\na_svm = show('SVM')",
+            ],
+            {"a_knn", "a_svm"},
+        ),
+        # The best value of a series, and the last one.
+        (
+            [
+                "val_accs, best_acc = [], 0\nfor e in range(3):\n"
+                "    val_accs.append(acc(y, y, 0.5 + e / 8))\n"
+                "    best_acc = max(best_acc, val_accs[-1])\n"
+                "    print(f'val_acc {val_accs[-1]:.4f}')",
+                "print(f'Best validation accuracy: {best_acc:.4f}')",
+            ],
+            {"best_acc", "val_accs"},
+        ),
+        # One print for each of several models.
+        (
+            [
+                "for name in ('KNN', 'SVM'):\n    a = acc(y, y, 0.625)\n"
+                "    print(f'{name} accuracy: {a}')"
+            ],
+            {"knn_accuracy", "a"},
+        ),
+        # Two labels that have the same last words.
+        (
+            [
+                f"p = [{model!r}]\n"
+                f"print('Accuracy of {model} measured on the test set:', acc(y, p, 0.5))"
+                for model in ("KNN", "SVM")
+            ],
+            {"measured_on_the_test_set", "measured_on_the_test_set_3"},
+        ),
+    ],
+)
+def test_different_numbers_with_the_same_value_are_all_listed(
+    tmp_path: Path, cells: Sequence[str], names: set[str]
+) -> None:
+    begin = "y = [1]\nacc = lambda y_true, y_pred, value: value"
+    found = seen(tmp_path, TRAINED, begin, *cells)
+    assert names == {score.name for score in found}
+
+
+def test_numbers_that_are_not_listed_can_be_named_too(tmp_path: Path) -> None:
+    # The name that a variable and another cell's print have in common denotes the later one.
+    cells = [
+        TRAINED,
+        "accuracy = round(0.5, 2)",
+        "print('Accuracy:', round(0.25, 2))\nprint('Elapsed:', 1.5)",
+    ]
+    listed, others = listed_and_others(tmp_path, *cells)
+    named = {score.name: score for score in (*listed, *others) if score.name != "out"}
+    assert {name: score.value for name, score in named.items()} == {
+        "accuracy": 0.25,
+        "accuracy_2": 0.5,
+        "elapsed": 1.5,
+    }
+    assert (named["accuracy_2"].key, named["accuracy_2"].text) == ("expression", "accuracy")
 
 
 def test_what_is_computed_before_the_training_comes_last(tmp_path: Path) -> None:
