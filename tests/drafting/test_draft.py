@@ -317,6 +317,21 @@ def test_values_are_swept_by_what_gets_them(
     assert list(Settings.load(file).space) == space
 
 
+def test_a_param_of_another_model_is_named_also_if_two_other_models_have_one_of_this_name(
+    tmp_path: Path,
+) -> None:
+    models = "from sklearn import svm, linear_model, tree\na = svm.SVC(C=3.0)"
+    path = write_notebook(
+        tmp_path / "n.ipynb",
+        f"{models}\nb = linear_model.LogisticRegression(C=2.0)",
+        "acc = tree.DecisionTreeClassifier(max_depth=3).fit(1, 2).score(1, 2)",
+        parameters="",
+    )
+    text = draft(ResearchNotebook(path))
+    assert "# SVC.C: " in text
+    assert "# LogisticRegression.C: " in text
+
+
 def test_what_keeps_a_name_that_people_search_from_being_swept_is_said(tmp_path: Path) -> None:
     cells = ["eta, n = 5e-3, 'x'\neta, n = 5e-2, 'x'", "acc = f(eta)"]
     path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
