@@ -24,7 +24,16 @@ from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.own_training import takes_steps
 from ..notebooks.reading import REDRAWN, cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
-from .evaluations import COMPUTED, UNKNOWN, Meaning, Printing, data_in, names_in, results_of
+from .evaluations import (
+    COMPUTED,
+    UNKNOWN,
+    Meaning,
+    Printing,
+    data_in,
+    is_over_folds,
+    names_in,
+    results_of,
+)
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
 from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
 from .score_guesses import Code, Score
@@ -534,9 +543,9 @@ class _Run:
         around = [loop for loop in loops if name in names_in(loop)]
         if around:
             is_keyed = values != name
-            return _is_over_folds(around[-1]) and (is_keyed or len(around) == 1)
+            return is_over_folds(around[-1]) and (is_keyed or len(around) == 1)
         parts = [part for part in ast.walk(node) if isinstance(part, ast.comprehension)]
-        return any(map(_is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
+        return any(map(is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
 
     def _bare(self, variables: Sequence[SeenScore]) -> Iterator[SeenScore]:
         """Yield the last number that a cell prints without a label, if it is no variable's value.
@@ -756,6 +765,7 @@ class _Run:
         is_item = is_item and not self._code.passed_by(score.as_score())
         is_item = is_item and score.name not in _added(node)
         is_item |= score.text.endswith("[-1]") and _evaluates_folds(node)
+        is_item |= n_loops == 1 and n_values > 1 and is_over_folds(node)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_recorded = direction == "minimize" and score.at in self._trains
@@ -956,21 +966,7 @@ def _training_statements(code: Code) -> set[int]:
 
 def _evaluates_folds(node: ast.AST) -> bool:
     """Return whether a statement evaluates a model on folds of cross validation."""
-    return bool(_calls(node) & _CROSS_VALIDATES) or any(map(_is_over_folds, ast.walk(node)))
-
-
-def _is_over_folds(node: ast.AST) -> bool:
-    """Return whether code is a loop over the folds that `split` gives.
-
-    A fold is a pair, of training and validation data. A loop over single parts of a text or a
-    tensor, which also have a method `split`, does not count.
-    """
-    if not isinstance(node, ast.For | ast.comprehension):
-        return False
-    calls = [part for part in ast.walk(node.iter) if isinstance(part, ast.Call)]
-    splits = [call for call in calls if getattr(call.func, "attr", "") == "split" and call.args]
-    n_names = len(names_in(node.target)) - ("enumerate" in _calls(node.iter))
-    return bool(splits) and n_names >= 2 * len(splits)
+    return bool(_calls(node) & _CROSS_VALIDATES) or any(map(is_over_folds, ast.walk(node)))
 
 
 def _loops_in(loop: ast.AST) -> list[ast.For | ast.While]:

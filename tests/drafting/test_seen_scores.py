@@ -880,6 +880,34 @@ def test_the_score_of_folds_is_their_mean_or_a_doubt_says_that_it_is_the_last_on
     assert about in score.about
 
 
+@pytest.mark.parametrize(
+    ("metric", "is_of_training"),
+    [
+        ("mean_absolute_error(y[va], k)", False),
+        ("mean_absolute_error(y_va, k)", False),
+        ("mean_absolute_error(y[tr], k)", True),
+        ("mean_absolute_error(y_tr, k)", True),
+        ("mean_absolute_error(y, predict(X[va], k))", False),
+    ],
+)
+def test_an_error_of_folds_is_of_the_training_data_only_if_it_is_of_the_training_rows(
+    tmp_path: Path, metric: str, is_of_training: bool
+) -> None:
+    begin = (
+        "def mean_absolute_error(y, p): return abs(0.25 - p)\npredict = max\n"
+        "X = y = np.array([1, 2])"
+    )
+    loop = (
+        "found = []\nfor k, (tr, va) in enumerate(Folds().split(X)):\n"
+        "    m = Model().fit()\n    y_tr, y_va = y[tr], y[va]\n"
+        f"    found.append({metric})\n    print(f'{{k}} MAE {{found[-1]:.3f}}')"
+    )
+    mean, last = seen(tmp_path, TRAINED, FOLDED, begin, loop, "print('Mean MAE', np.mean(found))")[
+        :2
+    ]
+    assert {Doubt.TRAINING in score.doubts for score in (mean, last)} == {is_of_training}
+
+
 def test_each_trial_would_have_to_cross_validate_again_for_a_mean_that_a_cell_shows(
     tmp_path: Path,
 ) -> None:
