@@ -467,6 +467,7 @@ class _Run:
             return
         is_plain = expression == root
         words = words_of(expression.replace("[-1]", "").replace(".mean()", ""))
+        is_whole = re.sub(r"\[-1\]|\.mean\(\)", "", expression) == root
         values_from = _sources(self._code, given_by[-1], root)
         is_mean = expression.endswith(".mean()")
         folds = expression.removesuffix("[-1]")
@@ -474,7 +475,7 @@ class _Run:
             expression, is_mean = f"sum({folds}) / len({folds})", True
             values = [*values, sum(values) / len(values)]
         yield SeenScore(
-            name=root if is_plain else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
+            name=root if is_whole else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
             how=f"variable {root}" if is_plain else expression,
             cell=cell,
             at=given_by[-1],
@@ -509,7 +510,7 @@ class _Run:
         text = ast.unparse(node.value) + suffix
         item = words_of(suffix.removesuffix(".mean()"))
         words = [*dict.fromkeys([*_call_words(node.value), *item])] or words_of(text)
-        metric = metric_of(words)
+        metric = metric_of(words) or metric_of(words_of(text))
         name = "_".join(item or (metric.name.split() if metric else words[-2:])) or "shown"
         yield SeenScore(
             name=name,

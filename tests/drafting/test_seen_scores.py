@@ -607,6 +607,21 @@ def test_different_numbers_with_the_same_value_are_all_listed(
     assert names == {score.name for score in found}
 
 
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ("print('R^2 = %.4f' % (1 / 3))", "r2"),
+        ("print(f'R²: {1 / 3:.4f}')", "r2"),
+        ("r2s = [0.25, 0.5]\nr2s.append(Model().fit() and 0.75)", "r2s"),
+        ("rmses = [0.25, 0.75]\nnp.mean(rmses)", "rmse"),
+    ],
+)
+def test_a_score_has_the_name_that_the_notebook_gives_it(
+    tmp_path: Path, cell: str, name: str
+) -> None:
+    assert name in [score.name for score in seen(tmp_path, TRAINED, cell)]
+
+
 def test_numbers_that_are_not_listed_can_be_named_too(tmp_path: Path) -> None:
     # The name that a variable and another cell's print have in common denotes the later one.
     cells = [
