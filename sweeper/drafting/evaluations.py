@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..notebooks.calls import defaults, last_name
+from ..notebooks.calls import defaults, last_name, last_names_called
 from ..notebooks.own_training import own_nodes
 from .metrics import OPPOSITE, SPLITS, metric_of, words_of
 
@@ -158,6 +158,9 @@ class Evaluations:
         #: For each function by which code chooses the best object, the direction in which the
         #: function's result is better: `minimize` for `cost` in `min(population, key=cost)`.
         self._chosen_by: dict[str, str] = {}
+        #: For each name of a fold's rows in a loop over `split`, whether they are for training or
+        #: for validation: `val` for `va` in `for tr, va in folds.split(x)`.
+        self._folds: dict[tuple[ast.AST | None, str], str] = {}
         self._path: list[tuple[ast.AST | None, object]] = []
         self.printings: list[Printing] = []
         for index, (_, node) in enumerate(statements):
@@ -186,6 +189,11 @@ class Evaluations:
         test: ast.expr | None,
         loops: Sequence[ast.AST],
     ) -> None:
+        if isinstance(node, ast.For | ast.comprehension) and is_over_folds(node):
+            tuples = [part for part in ast.walk(node.target) if isinstance(part, ast.Tuple)]
+            for pair in tuples[-1:]:
+                for rows, data in zip(pair.elts[-2:], ("train", "val"), strict=False):
+                    self._folds[self._key(rows, scope)] = data
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._functions[node.name] = node
@@ -468,8 +476,11 @@ class Evaluations:
             named = _named(words_of(name))
             if found.kind is Kind.UNKNOWN and name in self._chosen_by:
                 return replace(found, direction=self._chosen_by[name])
-            return replace(found, words=named.words) if _agree(named, found) else found
-        data = data_in(call.args)
+            # A function of the notebook that gets rows of both kinds may evaluate either.
+            folds = {self._fold_of(argument, scope, ()) for argument in call.args} - {""}
+            words = named.words if _agree(named, found) else found.words
+            return replace(found, words=(*words, *(folds if len(folds) == 1 else ())))
+        data = self._data_of(call.args, scope)
         if name in ("score", "evaluate") and inner is not None and call.args:
             if any(self._of(part, scope).kind is Kind.STATE for part in call.args):
                 return STATE
@@ -538,6 +549,40 @@ class Evaluations:
         if position is not None and -len(parts) <= position < len(parts):
             found = parts[position]
         return replace(found, words=(*found.words, *data_in(call.args)))
+
+    def _data_of(self, arguments: Sequence[ast.expr], scope: ast.AST | None) -> list[str]:
+        """Return the words for the data on which a metric is computed from its arguments.
+
+        The rows of a fold decide, where an argument has some. Else words in names do.
+        """
+        for argument in arguments:
+            if data := self._fold_of(argument, scope, ()):
+                return [data]
+        return data_in(arguments)
+
+    def _fold_of(self, node: ast.expr, scope: ast.AST | None, path: Sequence[str]) -> str:
+        """Return of which part of a fold code is, `train` or `val`. Empty if it is of none.
+
+        Args:
+            path: Names of the variables that were followed to the code.
+        """
+        called = {
+            part
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call)
+            for part in ast.walk(call.func)
+        }
+        for part in ast.walk(node):
+            if not isinstance(part, ast.Name) or part in called or part.id in path:
+                continue
+            key = (scope, part.id)
+            if key in self._folds:
+                return self._folds[key]
+            # The last assignment is taken for the one that the call reads.
+            for binding in reversed(self._bindings.get(key, ())):
+                if data := self._fold_of(binding.value, scope, [*path, part.id]):
+                    return data
+        return ""
 
     def _compiled(self, call: ast.Call, scope: ast.AST | None) -> list[Meaning]:
         """Return what Keras' `compile` makes `evaluate` return: the loss, then each metric.
@@ -807,6 +852,21 @@ def data_in(parts: Iterable[ast.expr]) -> list[str]:
     words = [word for part in parts for word in words_of(ast.unparse(part))]
     known = {"tst": "test", "trn": "train"}
     return [split for word in words if (split := known.get(word, word)) in SPLITS]
+
+
+def is_over_folds(node: ast.AST) -> bool:
+    """Return whether code is a loop over the folds that `split` gives.
+
+    A fold is a pair, of training and validation data. A loop over single parts of a text or a
+    tensor, which also have a method `split`, does not count.
+    """
+    if not isinstance(node, ast.For | ast.comprehension):
+        return False
+    calls = [part for part in ast.walk(node.iter) if isinstance(part, ast.Call)]
+    splits = [call for call in calls if getattr(call.func, "attr", "") == "split" and call.args]
+    is_counted = "enumerate" in last_names_called(calls)
+    n_names = len(names_in(node.target)) - is_counted
+    return bool(splits) and n_names >= 2 * len(splits)
 
 
 def names_in(node: ast.AST, use: type[ast.expr_context] = ast.expr_context) -> set[str]:

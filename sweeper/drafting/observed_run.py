@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 OBSERVED_NAME = "observed.ipynb"
 #: Name of the run's folders for checkpoints and artifacts, next to those of the study's trials.
 _OBSERVED = "observed"
-#: If a run has shown no score, the error names at most `_MOST_OTHERS` variables that a person may
-#: choose. They are looked for among the likeliest `_MOST_TRIED` variables (both chosen).
+#: If a run has shown no score, the error names at most `_MOST_OTHERS` numbers that a person may
+#: choose. They are looked for among the likeliest `_MOST_TRIED` numbers (both chosen).
 _MOST_OTHERS, _MOST_TRIED = 3, 12
 #: Keys of a study's fingerprint (a record of code, files and settings) that decide the results of a
 #: run without params.
@@ -103,8 +103,8 @@ class ObservedRun:
         metadata: The sweep's metadata in it.
         code: The notebook's code, with what each statement has changed in the run.
         scores: Numbers that may be scores, the likeliest first.
-        variables: The numbers of all variables.
-        others: If there is no score, variables that a person may choose as one.
+        unlisted: All other numbers, which a person may also choose as the score.
+        others: If there is no score, numbers that a person may choose as one.
     """
 
     file: Path
@@ -112,7 +112,7 @@ class ObservedRun:
     metadata: TrialMetadata
     code: Code
     scores: Sequence[SeenScore]
-    variables: Sequence[SeenScore]
+    unlisted: Sequence[SeenScore]
     others: Sequence[SeenScore] = ()
 
     @classmethod
@@ -125,15 +125,15 @@ class ObservedRun:
             dict(_changes(node, metadata, notebook.assignments.cells)),
             notebook.modules.values(),
         )
-        scores, variables = seen_scores(node, code, literals=notebook.assignments.literals())
+        scores, unlisted = seen_scores(node, code, literals=notebook.assignments.literals())
         return cls(
             file=file,
             node=node,
             metadata=metadata,
             code=code,
             scores=_reached_first(notebook, code, scores),
-            variables=variables,
-            others=[] if scores else _others(notebook, code, variables),
+            unlisted=unlisted,
+            others=[] if scores else _others(notebook, code, unlisted),
         )
 
     @property
@@ -145,12 +145,12 @@ class ObservedRun:
         """Return the last values of the notebook's variables, by name or expression."""
         noted = self.metadata.numbers
         found = {name: float.fromhex(number.values[-1]) for name, number in noted.items()}
-        shown = [score for score in (*self.variables, *self.scores) if score.key == "expression"]
+        shown = [score for score in (*self.unlisted, *self.scores) if score.key == "expression"]
         return {**found, **{score.text: score.value for score in shown}}
 
     def named(self, name: str) -> SeenScore | None:
-        """Return the score or variable of this name. None if the run has shown no such number."""
-        named = (score for score in [*self.scores, *self.variables] if score.name == name)
+        """Return the number of this name. None if the run has shown no such number."""
+        named = (score for score in [*self.scores, *self.unlisted] if score.name == name)
         return next(named, None)
 
     @property
@@ -262,16 +262,16 @@ def _reached_first(
 
 
 def _others(
-    notebook: ResearchNotebook, code: Code, variables: Sequence[SeenScore]
+    notebook: ResearchNotebook, code: Code, numbers: Sequence[SeenScore]
 ) -> list[SeenScore]:
-    """Return variables to name if there is no score: those with a metric in their name first.
+    """Return numbers to name if there is no score: those with a metric in their name first.
 
-    Their values are no whole numbers, and depend on a value of the notebook that could be swept.
+    They are no whole numbers, and depend on a value of the notebook that could be swept.
     """
-    found = [variable for variable in variables if not variable.value.is_integer()]
-    found.sort(key=lambda variable: (metric_of(variable.words) is None, -variable.at))
+    found = [number for number in numbers if not number.value.is_integer()]
+    found.sort(key=lambda number: (metric_of(number.words) is None, -number.at))
     reached = _reached_first(notebook, code, found[:_MOST_TRIED])
-    return [variable for variable in reached if variable.params][:_MOST_OTHERS]
+    return [number for number in reached if number.params][:_MOST_OTHERS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

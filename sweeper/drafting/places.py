@@ -464,19 +464,19 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
 def _one_each(
     notebook: ResearchNotebook, others: Mapping[str, Candidate], taken: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Choose one name for each value that has several, and one for each parameter.
+    """Choose one name for each value that has several, and one for each parameter of a callee.
 
     Values and parameters that the names in `taken` have already are left out.
     """
     found = {}
     known = {place for name in taken for place in notebook.assignments.places(name)}
-    parameters = {candidate.receiver.parameter for candidate in taken.values()}
+    receivers = {candidate.receiver for candidate in taken.values()}
     for name, candidate in others.items():
         places = {*notebook.assignments.places(name)}
-        if places and not places & known and candidate.receiver.parameter not in parameters:
+        if places and not places & known and candidate.receiver not in receivers:
             found[name] = candidate
             known |= places
-            parameters.add(candidate.receiver.parameter)
+            receivers.add(candidate.receiver)
     return found
 
 

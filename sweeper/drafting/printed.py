@@ -22,8 +22,9 @@ from .metrics import metric_of, words_of
 #: Group for the number in a drafted pattern. It may match only the beginning of a number, because a
 #: sweep then reads the whole number. A sweep also reads NaN and infinity in any spelling there.
 _NUMBER = r"([-+]?\.?\d[\d.eE+-]*)"
+#: Matches a number. An exponent, as in `R^2`, is none, but part of a name.
 _ANY_NUMBER = compile_pattern(
-    r"(?i)(?<![\w.,])([-+]?(?:\.?\d[\d.e+-]*|nan|inf(?:inity)?))(?!(?!(?:st|nd|rd|th)\b)[^\W\d_])"
+    r"(?i)(?<![\w.,^])([-+]?(?:\.?\d[\d.e+-]*|nan|inf(?:inity)?))(?!(?!(?:st|nd|rd|th)\b)[^\W\d_])"
 )
 _OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
 #: What may be between a label and its number: no letters, or also the type of a scalar, as in

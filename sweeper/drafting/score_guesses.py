@@ -47,6 +47,7 @@ class Score:
             batch size changes it even if the model stays the same.
         is_loss: Whether the training minimises the score, as far as is known.
         is_called: Whether each trial has to call functions of the notebook again to compute it.
+        data: Words of the data on which the code computes the score, if it shows them.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Score:
     is_of_batches: bool = False
     is_loss: bool = False
     is_called: bool = False
+    data: Sequence[str] = ()
 
     @property
     def entry(self) -> str:
@@ -77,11 +79,12 @@ class Score:
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """Sort key: the likeliest score has the smallest one."""
+        """Sort key: the likeliest score has the smallest one, as among the scores of a run."""
         words, metric = words_of(self.name), _metric(self.name)
-        split = ORDER[split_of(words)]
-        is_loss = self.direction == "minimize"
-        kind = is_loss + (is_loss and metric is not None and metric.is_weak)
+        split = ORDER[split_of([*words, *self.data])]
+        kind = 2 * (self.direction == "minimize")
+        if metric is not None and not metric.is_weak:
+            kind = int(metric.is_partial)
         return metric is None, split, kind, "best" in words, -self.at
 
 
@@ -475,9 +478,13 @@ def _reported(code: Code) -> Iterator[Score]:
 
 
 def _assigned(code: Code, others: set[str]) -> Iterator[Score]:
+    evaluations = code.evaluations()
     for index, (_, node) in enumerate(code.statements):
         for name in sorted(set() if _defined(node) else _names(node)[1] - others):
-            yield from [Score(name=name, how="assigned", at=index)] * _is_score(name)
+            if _is_score(name):
+                meaning = evaluations.of(ast.Name(id=name, ctx=ast.Load()))
+                data = [word for word in meaning.words if word in SPLITS]
+                yield Score(name=name, how="assigned", at=index, data=data)
 
 
 def _no_numbers(code: Code) -> Iterator[str]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
+from itertools import count
 from typing import Any
 
 from ..notebooks.calls import last_name, last_names_called
@@ -23,7 +24,16 @@ from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.own_training import takes_steps
 from ..notebooks.reading import REDRAWN, cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
-from .evaluations import COMPUTED, UNKNOWN, Meaning, Printing, data_in, names_in, results_of
+from .evaluations import (
+    COMPUTED,
+    UNKNOWN,
+    Meaning,
+    Printing,
+    data_in,
+    is_over_folds,
+    names_in,
+    results_of,
+)
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
 from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
 from .score_guesses import Code, Score
@@ -113,8 +123,8 @@ class SeenScore:
         is_loss: Whether the training minimises the number, as far as is known.
         params: Names of the notebook's values that could be swept and that change the number.
         meaning: What the code shows about how the number is computed.
-        loops: Number of loops around the call that prints the number.
-        source: Name of the variable whose value is printed. Empty for other numbers.
+        printing: The value in the code that is printed. None if it is not known, and for numbers
+            that are not printed.
         is_variable: Whether the number is the value of a variable, and not of a part of one.
         is_logged: Whether a library has logged the number.
         is_mean: Whether the number is the mean of the values before it in `values`, which are items
@@ -138,8 +148,7 @@ class SeenScore:
     is_loss: bool = False
     params: Set[str] = frozenset()
     meaning: Meaning = UNKNOWN
-    loops: int = 0
-    source: str = ""
+    printing: Printing | None = None
     is_variable: bool = False
     is_logged: bool = False
     is_mean: bool = False
@@ -153,11 +162,11 @@ class SeenScore:
     @property
     def about(self) -> str:
         """Where the score comes from and which doubts there are, for people."""
-        many, count = [], len(self.values)
+        many, n_values = [], len(self.values)
         if self.is_mean:
-            many = [f"the mean of {count - 1} values"]
-        elif count > 1:
-            many = [f"the last of {count} values"]
+            many = [f"the mean of {n_values - 1} values"]
+        elif n_values > 1:
+            many = [f"the last of {n_values} values"]
         return ", ".join([*self.doubts, *many, self.how])
 
     def as_score(self, direction: str | None = None) -> Score:
@@ -185,12 +194,12 @@ def seen_scores(
         literals: Names that the notebook assigns nothing but plain values, which are no results.
 
     Returns:
-        Two lists: the numbers that may be scores, the likeliest first; and the numbers of all
-        variables, because a person may choose any variable as the score.
+        Two lists: the numbers that may be scores, the likeliest first; and all other numbers,
+        because a person may choose any number as the score.
     """
-    run = _Run(node, code, {*literals})
+    listed, others = _Run(node, code, {*literals}).ranked()
     doubts = [Doubt.UNPROVEN, Doubt.UNKNOWN]
-    return run.ranked(), [replace(score, doubts=doubts) for score in run.variables()]
+    return listed, [replace(score, direction=None, doubts=doubts) for score in others]
 
 
 def texts_of(node: Any) -> list[Text]:
@@ -285,10 +294,11 @@ class _Run:
         }
         self._ends = {cell: index for index, (cell, _) in enumerate(code.statements)}
 
-    def ranked(self) -> list[SeenScore]:
+    def ranked(self) -> tuple[list[SeenScore], list[SeenScore]]:
+        """Return the numbers that may be scores, the likeliest first, and all other numbers."""
         variables, printed = self.variables(), self._printed()
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
-        found += self._bare({variable.value for variable in variables})
+        found += self._bare(variables)
         # If a library logs a number and a cell displays it, keep the logged one: a trial would have
         # to compute the displayed one again. Equal numbers on different data are different scores.
         logged = {(score.value, split_of(score.words)) for score in found if score.is_logged}
@@ -297,28 +307,73 @@ class _Run:
             for score in found
             if score.how != "shown" or (score.value, split_of(score.words)) not in logged
         ]
-        found = [score for score in map(self._with_meaning, found) if score is not None]
-        found = [score for score in found if score.how == "reported" or self._is_trained(score)]
+        shown = {score.how for score in found}
+        possible = list[SeenScore]()
+        rest = [variable for variable in variables if variable.how not in shown]
+        for score in found:
+            known = self._with_meaning(score)
+            if known is not None and (score.how == "reported" or self._is_trained(known)):
+                possible.append(self._judged(known))
+            else:
+                rest.append(score)
         by_name: dict[str, SeenScore] = {}
-        judged = [self._judged(score) for score in found]
-        for score in sorted(judged, key=lambda score: score.rank):
-            same = [other for other in by_name.values() if other.values[-1:] == score.values[-1:]]
-            is_copy = any({*other.words} & {*score.words} or other.at == score.at for other in same)
-            first = by_name.get(score.name)
-            if first and score.key and not _is_rounded(score.value, first.value):
-                name = f"{score.name}_{score.cell}"
-                score = replace(score, name=name, group=(name,))
-            if score.name not in by_name and not is_copy:
-                by_name[score.name] = score
-        scores = [score for score in by_name.values() if not score.is_count]
-        directed = [score for score in scores if score.direction]
+        self._add_named(by_name, sorted(possible, key=lambda score: score.rank))
+        likely = [score for score in by_name.values() if not score.is_count]
         # If no score has a known direction, list all evaluations: a person has to choose one.
-        return directed or [
+        listed = [score for score in likely if score.direction] or [
             score
-            for score in scores
+            for score in likely
             if Doubt.EARLY not in score.doubts
             and (score.meaning.is_evaluation or not self._code.is_observed)
         ]
+        self._add_named(by_name, rest)
+        for score in listed:
+            del by_name[score.name]
+        return listed, [*by_name.values()]
+
+    def _add_named(self, by_name: dict[str, SeenScore], scores: Iterable[SeenScore]) -> None:
+        """Add scores under names of their own: `accuracy_7` for the second accuracy, in cell 7.
+
+        A score is left out if it is a known score with the same name.
+        """
+        for score in scores:
+            first = by_name.get(score.name)
+            if first is None:
+                by_name[score.name] = score
+            elif (score.key or score.is_variable) and not self._is_one(first, score):
+                numbered = (f"{score.name}_{number}" for number in count(score.cell))
+                name = next(name for name in numbered if name not in by_name)
+                # Trials find a variable by its name, so that one with another name needs an entry.
+                key, text = score.key or "expression", score.text or score.name
+                by_name[name] = replace(score, name=name, group=(name,), key=key, text=text)
+
+    def _is_one(self, first: SeenScore, other: SeenScore) -> bool:
+        """Return whether two numbers with the same name are one score.
+
+        They are if they are equal, and the code does not show that they are computed differently.
+        """
+        pairs = ((first.value, other.value), (other.value, first.value))
+        if not any(_is_rounded(a, b) for a, b in pairs):
+            return False
+        sources = [self._computed_by(score) for score in (first, other)]
+        if None in sources:
+            return True
+        (code, at), (other_code, other_at) = sorted(
+            (source for source in sources if source is not None), key=lambda source: source[1]
+        )
+        between = set[str]().union(*self._given[at + 1 : other_at])
+        names = names_in(code)
+        return ast.unparse(code) == ast.unparse(other_code) and names.isdisjoint(between)
+
+    def _computed_by(self, score: SeenScore) -> tuple[ast.expr, int] | None:
+        """Return the expression that computes a score, and its statement. None if unknown."""
+        if score.printing is not None:
+            is_at_top = score.printing.scope is None
+            return (score.printing.value, score.printing.statement) if is_at_top else None
+        match self._code.statements[score.at][1]:
+            case ast.Assign(targets=[ast.Name()], value=value) if score.is_variable:
+                return value, score.at
+        return None
 
     def _with_meaning(self, score: SeenScore) -> SeenScore | None:
         """Add to a number what its code shows it to be: an evaluation, or unknown.
@@ -412,6 +467,7 @@ class _Run:
             return
         is_plain = expression == root
         words = words_of(expression.replace("[-1]", "").replace(".mean()", ""))
+        is_whole = re.sub(r"\[-1\]|\.mean\(\)", "", expression) == root
         values_from = _sources(self._code, given_by[-1], root)
         is_mean = expression.endswith(".mean()")
         folds = expression.removesuffix("[-1]")
@@ -419,7 +475,7 @@ class _Run:
             expression, is_mean = f"sum({folds}) / len({folds})", True
             values = [*values, sum(values) / len(values)]
         yield SeenScore(
-            name=root if is_plain else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
+            name=root if is_whole else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
             how=f"variable {root}" if is_plain else expression,
             cell=cell,
             at=given_by[-1],
@@ -454,7 +510,7 @@ class _Run:
         text = ast.unparse(node.value) + suffix
         item = words_of(suffix.removesuffix(".mean()"))
         words = [*dict.fromkeys([*_call_words(node.value), *item])] or words_of(text)
-        metric = metric_of(words)
+        metric = metric_of(words) or metric_of(words_of(text))
         name = "_".join(item or (metric.name.split() if metric else words[-2:])) or "shown"
         yield SeenScore(
             name=name,
@@ -488,19 +544,19 @@ class _Run:
         around = [loop for loop in loops if name in names_in(loop)]
         if around:
             is_keyed = values != name
-            return _is_over_folds(around[-1]) and (is_keyed or len(around) == 1)
+            return is_over_folds(around[-1]) and (is_keyed or len(around) == 1)
         parts = [part for part in ast.walk(node) if isinstance(part, ast.comprehension)]
-        return any(map(_is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
+        return any(map(is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
 
-    def _bare(self, known: set[float]) -> Iterator[SeenScore]:
-        """Yield the last number that a cell prints without a label, if no variable has its value.
+    def _bare(self, variables: Sequence[SeenScore]) -> Iterator[SeenScore]:
+        """Yield the last number that a cell prints without a label, if it is no variable's value.
 
         The words of such a number are those of the printed expression. If each print call of the
         cell has printed exactly one number, earlier numbers can be matched with their expressions,
         and are yielded, too.
 
         Args:
-            known: Values of all variables.
+            variables: All variables.
         """
         numbers = bare_numbers(self._texts)
         alone = [
@@ -522,14 +578,15 @@ class _Run:
                         yield self._printed_alone(printing, meaning, [value], number.cell)
                         is_last_known = value == number.values[-1]
             is_last = number is numbers[-1] and is_clear and not is_last_known
-            if is_last and here and number.values[-1] not in known:
+            if is_last and here:
                 printing = here[-1]
                 meaning = self._evaluations.of(printing.value, printing.scope)
-                yield replace(
-                    self._printed_alone(printing, meaning, number.values, number.cell),
-                    key="pattern",
-                    text=number.pattern,
-                )
+                last = self._printed_alone(printing, meaning, number.values, number.cell)
+                if not any(
+                    variable.value == last.value and _is_read_by(variable, printing)
+                    for variable in variables
+                ):
+                    yield replace(last, key="pattern", text=number.pattern)
 
     def _cell_of(self, printing: Printing) -> int:
         return self._code.statements[self._code.run_by(printing.statement)][0]
@@ -558,7 +615,7 @@ class _Run:
             text=text,
             words=words,
             meaning=meaning,
-            loops=printing.loops,
+            printing=printing,
             is_called="(" in text,
         )
 
@@ -588,8 +645,7 @@ class _Run:
                 text=number.pattern,
                 words=words,
                 meaning=meaning,
-                loops=0 if printing is None else printing.loops,
-                source=_root_of(printing),
+                printing=printing,
             )
             found.append(score)
         return found
@@ -632,26 +688,35 @@ class _Run:
         Yield each variable, with the words printed before its value. Then yield the printed numbers
         that show no variable.
         """
-        taken = set[int]()
+        shown: dict[int, list[SeenScore]] = {
+            id(variable): []
+            for variable in variables
+            if variable.key == "" or "[-1]" in variable.text
+        }
+        last_of = {id(number.printing): number for number in printed}
+        others = list[SeenScore]()
+        for number in printed:
+            said = {*number.words}
+            near = [variable for variable in variables if id(variable) in shown]
+            near = [variable for variable in near if _is_shown_by(variable, number)]
+            near.sort(key=lambda variable: len(said & {*variable.words}), reverse=True)
+            # A print in a loop over models prints one variable, whose value after the loop is the
+            # number of the last model.
+            is_at_top = number.printing is not None and number.printing.scope is None
+            is_passed = is_at_top and number is not last_of[id(number.printing)]
+            (shown[id(near[0])] if near and not is_passed else others).append(number)
         for variable in variables:
-            same = [
-                number
-                for number in printed
-                if id(number) not in taken
-                and number.cell >= variable.cell
-                and _is_shown_by(variable, number)
-            ]
-            if not same or (variable.key == "expression" and "[-1]" not in variable.text):
+            same = shown.get(id(variable), [])
+            if not same:
                 yield variable
                 continue
-            taken |= {id(number) for number in same}
             words = [*variable.words, *(word for number in same for word in number.words)]
             if metric_of(words) is None and variable.value.is_integer():
                 yield from same  # the label says more about a whole number than the variable's name
                 continue
             values = max([variable.values, *(number.values for number in same)], key=len)
             yield replace(variable, words=words, values=[*values[:-1], variable.value])
-        yield from (number for number in printed if id(number) not in taken)
+        yield from others
 
     def _is_of_the_end(self, score: SeenScore) -> bool:
         """Return whether a score uses the last values of a list only, as `mean(losses[-10:])`."""
@@ -695,11 +760,13 @@ class _Run:
         is_constant = n_values >= _LEAST_OF_CONSTANT and len({*score.values}) == 1
         is_plain = score.key == "" and split == "" and not is_sum
         is_of_batch = score.key == "" and score.name in _of_batches(node)
-        is_of_batch |= score.key == "pattern" and score.loops > 1 and score.at in self._trains
+        n_loops = score.printing.loops if score.key == "pattern" and score.printing else 0
+        is_of_batch |= n_loops > 1 and score.at in self._trains
         is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
         is_item = is_item and not self._code.passed_by(score.as_score())
         is_item = is_item and score.name not in _added(node)
         is_item |= score.text.endswith("[-1]") and _evaluates_folds(node)
+        is_item |= n_loops == 1 and n_values > 1 and is_over_folds(node)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_recorded = direction == "minimize" and score.at in self._trains
@@ -797,20 +864,28 @@ class _Run:
         return direction
 
 
-def _root_of(printing: Printing | None) -> str:
-    """Return the name of the only top-level variable in a printed expression.
+def _root_of(variable: SeenScore) -> str:
+    """Return the name at the beginning of a variable's expression: `scores` of `scores['val']`."""
+    return re.split(r"\W", variable.text or variable.name)[0]
 
-    Empty if the expression has no name or several, or is printed by a function.
-    """
+
+def _is_read_by(variable: SeenScore, printing: Printing | None) -> bool:
+    """Return whether a printed expression reads a variable. True if the code does not show it."""
     if printing is None or printing.scope is not None:
-        return ""
-    names = names_in(printing.value)
-    return names.pop() if len(names) == 1 else ""
+        return True
+    return _root_of(variable) in names_in(printing.value)
 
 
 def _is_shown_by(variable: SeenScore, number: SeenScore) -> bool:
-    """Return whether a printed number is the value of a variable."""
-    if number.source == variable.name:
+    """Return whether a printed number is the value of a variable.
+
+    If the code shows what is printed, it has to be this variable: another one may have the same
+    value by chance.
+    """
+    printing = number.printing
+    if number.cell < variable.cell or not _is_read_by(variable, printing):
+        return False
+    if printing is not None and names_in(printing.value) == {_root_of(variable)}:
         return _is_rounded(number.value, variable.value, least=1)
     says_enough = metric_of(number.words) is not None or metric_of(variable.words) is None
     return says_enough and _is_rounded(number.value, variable.value)
@@ -892,21 +967,7 @@ def _training_statements(code: Code) -> set[int]:
 
 def _evaluates_folds(node: ast.AST) -> bool:
     """Return whether a statement evaluates a model on folds of cross validation."""
-    return bool(_calls(node) & _CROSS_VALIDATES) or any(map(_is_over_folds, ast.walk(node)))
-
-
-def _is_over_folds(node: ast.AST) -> bool:
-    """Return whether code is a loop over the folds that `split` gives.
-
-    A fold is a pair, of training and validation data. A loop over single parts of a text or a
-    tensor, which also have a method `split`, does not count.
-    """
-    if not isinstance(node, ast.For | ast.comprehension):
-        return False
-    calls = [part for part in ast.walk(node.iter) if isinstance(part, ast.Call)]
-    splits = [call for call in calls if getattr(call.func, "attr", "") == "split" and call.args]
-    n_names = len(names_in(node.target)) - ("enumerate" in _calls(node.iter))
-    return bool(splits) and n_names >= 2 * len(splits)
+    return bool(_calls(node) & _CROSS_VALIDATES) or any(map(is_over_folds, ast.walk(node)))
 
 
 def _loops_in(loop: ast.AST) -> list[ast.For | ast.While]:

@@ -105,6 +105,6 @@ def test_an_observed_run_has_the_value_of_a_last_expression_even_if_it_is_no_lik
         metadata=BLANK,
         code=Code([]),
         scores=[],
-        variables=[shown],
+        unlisted=[shown],
     )
     assert run.expressions() == {"f(x)": 0.5}

@@ -122,6 +122,9 @@ def test_the_drafted_range_of_a_value_follows_from_its_name_or_from_its_type_and
         (["loss = nn.CrossEntropyLoss()\nauc = 0.5"], "auc"),
         (["def score(y):\n    return 1\naccuracy = load()\naccuracy(y)\nerror = f()"], "error"),
         (["test_loss, test_acc = model.evaluate(x, y)"], "test_acc"),
+        # As after a run, the data in the code count, and the last of metrics that are as good.
+        (["test_acc = m.score(X_test, y_test)\nf1 = f1_score(y_test, p)"], "f1"),
+        (["r2 = r2_score(y, p)\nmae = mean_absolute_error(y, p)"], "mae"),
         (["plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]"], "loss"),
         (["try:\n    pass\nexcept E:\n    val_acc = 1"], "val_acc"),
         (["elapsed = 3\ntest_score = [1, 2]\nprint('loss 3')"], "score"),
@@ -320,6 +323,21 @@ def test_a_value_is_swept_depending_on_the_library_call_or_training_code_that_re
     assert list(Settings.load(file).space) == space
 
 
+def test_a_param_of_another_model_is_named_also_if_two_other_models_have_one_of_this_name(
+    tmp_path: Path,
+) -> None:
+    models = "from sklearn import svm, linear_model, tree\na = svm.SVC(C=3.0)"
+    path = write_notebook(
+        tmp_path / "n.ipynb",
+        f"{models}\nb = linear_model.LogisticRegression(C=2.0)",
+        "acc = tree.DecisionTreeClassifier(max_depth=3).fit(1, 2).score(1, 2)",
+        parameters="",
+    )
+    text = draft(ResearchNotebook(path))
+    assert "# SVC.C: " in text
+    assert "# LogisticRegression.C: " in text
+
+
 def test_the_refusal_says_why_a_learning_rate_with_two_assignments_is_not_swept(
     tmp_path: Path,
 ) -> None:
@@ -341,7 +359,7 @@ def test_each_row_of_the_table_of_ranges_has_one_kind_of_range_and_names_its_sou
 
 @pytest.mark.parametrize(
     ("name", "objective"),
-    [("digits", "val_top1"), ("resnet", "val_top1"), ("untouched", "val_loss")],
+    [("digits", "val_top1"), ("resnet", "val_top1"), ("untouched", "acc")],
 )
 def test_each_example_notebook_has_a_draft_with_the_expected_objective(
     tmp_path: Path, name: str, objective: str

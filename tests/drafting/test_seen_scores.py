@@ -38,6 +38,16 @@ def seen(
         changes: Names of the variables that each statement has changed, by cell and statement.
         logged: Series that a library has logged, by name.
     """
+    return listed_and_others(folder, *cells, changes=changes, logged=logged)[0]
+
+
+def listed_and_others(
+    folder: Path,
+    *cells: str,
+    changes: Mapping[tuple[int, int], Collection[str]] = NOTHING,
+    logged: Mapping[str, Sequence[float]] = {},
+) -> tuple[list[SeenScore], list[SeenScore]]:
+    """Return the listed scores of cells, and all other numbers. `seen` describes the arguments."""
     notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
     shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
     shell.displayhook.write_format_data = lambda *_: None
@@ -61,8 +71,7 @@ def seen(
     }
     literals = notebook.assignments.literals()
     code = Code(notebook.code, changes, notebook.modules.values())
-    scores, _ = seen_scores(node, code, literals=literals)
-    return scores
+    return seen_scores(node, code, literals=literals)
 
 
 def is_letter(node: ast.AST) -> TypeGuard[ast.Name]:
@@ -539,6 +548,102 @@ def test_a_number_printed_after_only_a_counter_such_as_epoch_gets_the_name_print
     assert [score.name for score in seen(tmp_path, TRAINED, cell)] == ["printed"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        # Two prints.
+        (
+            ["print('KNN accuracy:', acc(y, y, 0.75))", "print('SVM accuracy:', acc(y, y, 0.75))"],
+            {"knn_accuracy", "svm_accuracy"},
+        ),
+        # A print, and a variable that it does not show.
+        (
+            ["rf_acc = acc(y, y, 0.625)", "print('KNN accuracy:', acc(y, y, 0.625))"],
+            {"rf_acc", "knn_accuracy"},
+        ),
+        # Two variables, each printed under a label of its own, or in a function.
+        (
+            ["knn = acc(y, y, 0.625)\nsvm = acc(y, y, 0.625)", "print('SVM accuracy:', svm)"],
+            {"knn", "svm"},
+        ),
+        (
+            [
+                "def show(name):\n    a = acc(y, y, 0.625)\n"
+                "    print(f'{name} accuracy: {a}')\n    return a",
+                "a_knn = show('KNN')\na_svm = show('SVM')",
+            ],
+            {"a_knn", "a_svm"},
+        ),
+        # The best value of a series, and the last one.
+        (
+            [
+                "val_accs, best_acc = [], 0\nfor e in range(3):\n"
+                "    val_accs.append(acc(y, y, 0.5 + e / 8))\n"
+                "    best_acc = max(best_acc, val_accs[-1])\n"
+                "    print(f'val_acc {val_accs[-1]:.4f}')",
+                "print(f'Best validation accuracy: {best_acc:.4f}')",
+            ],
+            {"best_acc", "val_accs"},
+        ),
+        # One print for each of several models.
+        (
+            [
+                "for name in ('KNN', 'SVM'):\n    a = acc(y, y, 0.625)\n"
+                "    print(f'{name} accuracy: {a}')"
+            ],
+            {"knn_accuracy", "a"},
+        ),
+        # Two labels that have the same last words.
+        (
+            [
+                f"p = [{model!r}]\n"
+                f"print('Accuracy of {model} measured on the test set:', acc(y, p, 0.5))"
+                for model in ("KNN", "SVM")
+            ],
+            {"measured_on_the_test_set", "measured_on_the_test_set_3"},
+        ),
+    ],
+)
+def test_different_numbers_with_the_same_value_are_all_listed(
+    tmp_path: Path, cells: Sequence[str], names: set[str]
+) -> None:
+    begin = "y = [1]\nacc = lambda y_true, y_pred, value: value"
+    found = seen(tmp_path, TRAINED, begin, *cells)
+    assert names == {score.name for score in found}
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ("print('R^2 = %.4f' % (1 / 3))", "r2"),
+        ("print(f'R²: {1 / 3:.4f}')", "r2"),
+        ("r2s = [0.25, 0.5]\nr2s.append(Model().fit() and 0.75)", "r2s"),
+        ("rmses = [0.25, 0.75]\nnp.mean(rmses)", "rmse"),
+    ],
+)
+def test_a_score_has_the_name_that_the_notebook_gives_it(
+    tmp_path: Path, cell: str, name: str
+) -> None:
+    assert name in [score.name for score in seen(tmp_path, TRAINED, cell)]
+
+
+def test_numbers_that_are_not_listed_can_be_named_too(tmp_path: Path) -> None:
+    # The name that a variable and another cell's print have in common denotes the later one.
+    cells = [
+        TRAINED,
+        "accuracy = round(0.5, 2)",
+        "print('Accuracy:', round(0.25, 2))\nprint('Elapsed:', 1.5)",
+    ]
+    listed, others = listed_and_others(tmp_path, *cells)
+    named = {score.name: score for score in (*listed, *others) if score.name != "out"}
+    assert {name: score.value for name, score in named.items()} == {
+        "accuracy": 0.25,
+        "accuracy_2": 0.5,
+        "elapsed": 1.5,
+    }
+    assert (named["accuracy_2"].key, named["accuracy_2"].text) == ("expression", "accuracy")
+
+
 def test_a_score_that_is_computed_before_the_training_is_listed_last(tmp_path: Path) -> None:
     scores = seen(
         tmp_path, "share = abs(2 / 7)\naccuracy = abs(2 / 3)", TRAINED, "mse = abs(0.5 ** 2)"
@@ -799,6 +904,34 @@ def test_a_list_of_fold_scores_is_read_as_its_mean_or_described_as_only_its_last
     (score,) = seen(tmp_path, TRAINED, FOLDED, code)
     assert (score.text, score.value) == (text, value)
     assert about in score.about
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_of_training"),
+    [
+        ("mean_absolute_error(y[va], k)", False),
+        ("mean_absolute_error(y_va, k)", False),
+        ("mean_absolute_error(y[tr], k)", True),
+        ("mean_absolute_error(y_tr, k)", True),
+        ("mean_absolute_error(y, predict(X[va], k))", False),
+    ],
+)
+def test_an_error_of_folds_is_of_the_training_data_only_if_it_is_of_the_training_rows(
+    tmp_path: Path, metric: str, is_of_training: bool
+) -> None:
+    begin = (
+        "def mean_absolute_error(y, p): return abs(0.25 - p)\npredict = max\n"
+        "X = y = np.array([1, 2])"
+    )
+    loop = (
+        "found = []\nfor k, (tr, va) in enumerate(Folds().split(X)):\n"
+        "    m = Model().fit()\n    y_tr, y_va = y[tr], y[va]\n"
+        f"    found.append({metric})\n    print(f'{{k}} MAE {{found[-1]:.3f}}')"
+    )
+    mean, last = seen(tmp_path, TRAINED, FOLDED, begin, loop, "print('Mean MAE', np.mean(found))")[
+        :2
+    ]
+    assert {Doubt.TRAINING in score.doubts for score in (mean, last)} == {is_of_training}
 
 
 def test_a_displayed_cross_validation_is_called_again_in_each_trial_and_a_list_in_a_variable_is_not(
