@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..answer import without_effect
 from ..notebook_api.messages import encode_float
 from ..search.samplers import can_predict
 from ..settings import Settings
@@ -19,7 +20,6 @@ from ..trials import (
     TrialRecord,
     trial_json,
     value_text,
-    without_effect,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def facts_of(
         "importances": importances,
         "surfaces": surfaces,
         "is_predicting": can_predict(),
-        "remark": " ".join(without_effect(records)),
+        # While trials run, no executed notebooks are compared: it would cost time at each write.
+        "remark": "" if is_running else " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
         "runs_page": runs_page,
         "compare_url": study.facts.compare_url,

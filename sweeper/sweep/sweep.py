@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..answer import answer_of_study
+from ..answer import answer_of_study, without_effect
 from ..display.in_jupyter import live_output
 from ..errors import (
     BrokenError,
@@ -56,7 +56,6 @@ from ..trials import (
     StopCause,
     StudyPaths,
     SweepResult,
-    without_effect,
 )
 from .confirming import answered_again, confirming_plan, following_settings, with_confirmation
 from .deadline import stopped_after
