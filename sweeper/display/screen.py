@@ -202,7 +202,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         fold: Function that wraps long lines. It is not applied to lines with commands and
             addresses, because people copy them.
     """
-    lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
+    lines = [f"\n{_counts(result)}"]
     lines += _stopped_lines(result)
     lines += answer_lines(result)
     lines += confirmation_lines(result.confirmation, result.storage)
@@ -219,6 +219,20 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         *(f"note: {finding}" for finding in result.findings),
     ]
     return "\n".join([*lines, *fold(notes)])
+
+
+def _counts(result: SweepResult) -> str:
+    """Say how many trials this sweep ran, in what time, and what the study has if that is more."""
+    ran = [counts_line(result.counts_here)] if any(result.counts_here.values()) else []
+    if any(result.confirmed_here.values()):
+        ran.append(f"{counts_line(result.confirmed_here)} on fresh seeds")
+    if ran:
+        line = f"{', and '.join(ran)} in {duration(result.duration_s)}"
+    else:
+        line = "this call ran no trials"
+    if result.counts == result.counts_here:
+        return line
+    return f"{line}; the study has {counts_line(result.counts)}"
 
 
 def trouble_lines(result: SweepResult) -> list[str]:

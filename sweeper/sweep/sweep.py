@@ -56,6 +56,7 @@ from ..trials import (
     StopCause,
     StudyPaths,
     SweepResult,
+    count_by_state,
 )
 from .confirming import answered_again, confirming_plan, following_settings, with_confirmation
 from .deadline import stopped_after
@@ -446,6 +447,7 @@ class Sweep:
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
             records=records,
+            counts_here=count_by_state(scheduler.ended.values()),
             best=located.best(confirmation),
             mlflow_run_ids=tracker.mlflow_run_ids,
             page=plan.paths.page if plan.paths.page.exists() else None,

@@ -173,6 +173,9 @@ class SweepResult:
         experiment_id: Id of the study's experiment in MLflow.
         objectives: Names of the objectives.
         records: Records of all trials of the study.
+        counts_here: Number of trials of the study that ended in this sweep, by state. Trials of
+            earlier sweeps are left out.
+        confirmed_here: The same for the study that confirms the best trials on fresh seeds.
         best: The best trial, or all Pareto-optimal trials if there are several objectives. If
             trials were confirmed on fresh seeds, their winner. Empty if no trial has completed.
         mlflow_run_ids: Ids of the trials' runs in MLflow, by run id of the trial.
@@ -213,6 +216,8 @@ class SweepResult:
     best: Sequence[TrialRecord]
     mlflow_run_ids: Mapping[str, str]
     compare_url: str | None
+    counts_here: Mapping[str, int] = field(default_factory=dict)
+    confirmed_here: Mapping[str, int] = field(default_factory=dict)
     page: Path | None = None
     stopped_by: str | None = None
     stop_cause: StopCause | None = None

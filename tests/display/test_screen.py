@@ -225,3 +225,18 @@ def test_the_line_about_a_chore_has_its_predicted_duration_and_its_progress() ->
     assert len({screen.chore_line(Chore(kind=kind, since_s=0.0)) for kind in ChoreKind}) == len(
         ChoreKind
     )
+
+
+def test_the_summary_counts_the_trials_of_this_call_and_those_of_the_study() -> None:
+    whole, resumed, repeated = (
+        screen.summary(result(counts_here=counts)).strip().splitlines()[0]
+        for counts in (result().counts, {"completed": 0, "stopped": 1}, {})
+    )
+    assert whole == "2 completed in 2h00m"
+    assert resumed == "1 stopped in 2h00m; the study has 2 completed"
+    assert repeated == "this call ran no trials; the study has 2 completed"
+
+
+def test_the_summary_counts_the_runs_on_fresh_seeds_of_this_call() -> None:
+    confirmed = screen.summary(result(confirmed_here={"completed": 6})).strip()
+    assert confirmed.startswith("2 completed, and 6 completed on fresh seeds in 2h00m\n")

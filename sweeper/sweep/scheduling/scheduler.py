@@ -115,6 +115,7 @@ class TrialScheduler:
             None.
         disagreements: Scores for which two sources in the notebook give different values, by run
             id.
+        ended: Records of the trials that have ended in this sweep, by number.
         kernels: How the kernels of the ended trials were made: started or forked.
         overwritten: Rule that watches for swept names that the notebook overwrites.
         stopped_by: Why the sweep ended before the study had all its trials. None if it has them
@@ -182,6 +183,7 @@ class TrialScheduler:
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
         self._has_trial_ended = threading.Event()
         self.broken: Exception | None = None
+        self.ended: dict[int, TrialRecord] = {}
         self.kernels: list[KernelUse] = []
         self.disagreements: dict[str, Sequence[Disagreement]] = {}
         self.stopped_by: str | None = None
@@ -410,7 +412,7 @@ class TrialScheduler:
             self._study.queue_again(record)
         self._has_trial_ended.set()
         self._last_end_s = time.monotonic()
-        self._records[record.number] = record
+        self._records[record.number] = self.ended[record.number] = record
         if self.broken is None:
             self._cleaner.clean(self._records)
         if outcome.kernel is not None:
