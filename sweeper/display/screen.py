@@ -56,6 +56,9 @@ _NARROW = 60
 #: `_SHORT_NAME` for the name of a param, even if space is short.
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
+#: Name and texts of a column.
+_Column = tuple[str, list[str]]
+
 
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     """Describe the end of a trial in one line: state, time and scores, or why it has no scores."""
@@ -369,9 +372,7 @@ def _notes(running: Sequence[Progress]) -> Iterator[str]:
         yield f"{some_of(names, _MOST_NAMES)} wait{'s' if len(names) == 1 else ''} for {reason}"
 
 
-def _columns(
-    shown: Sequence[Progress], snapshot: Snapshot, width: int
-) -> list[tuple[str, list[str]]]:
+def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[_Column]:
     """Return the columns of the table, as names and texts: trials, params that fit, and facts."""
     facts = [_facts(trial, snapshot) for trial in shown]
     # All trials have the same facts. A score may have the name of another column, such as `time`.
@@ -380,21 +381,45 @@ def _columns(
         columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), texts) for name, texts in columns]
     of_trials, *others = columns
     names = [*dict.fromkeys(name for trial in shown for name in trial.params)]
-    room = width - sum(max(map(len, (name, *texts))) + _GAP for name, texts in (of_trials, *others))
-    share = max(_SHORT_NAME, room // max(1, len(names)) - _GAP)
-    params = []
-    for n, name in enumerate(names):
+    room = width - sum(map(_taken, (of_trials, *others)))
+    longest = max(map(len, names), default=0)
+    shares = range(longest, _SHORT_NAME, -1)
+    all_columns = (_params(names, shown, share) for share in shares)
+    fits = (columns for columns in all_columns if sum(map(_taken, columns)) <= room)
+    params = next(fits, None) or _params(names, shown, _SHORT_NAME)
+    for n, column in enumerate(params):
+        room -= _taken(column)
+        if room < (len("+10") if column is not params[-1] else 0):
+            params = [*params[:n], (f"+{len(names) - n}", [""] * len(shown))]
+            break
+    return [of_trials, *params, *others]
+
+
+def _params(names: Sequence[str], shown: Sequence[Progress], share: int) -> list[_Column]:
+    """Return a column for each param. Its name has at most `share` characters, or as its values."""
+    columns = []
+    for name, short in zip(names, _without_prefix(names), strict=True):
         values = [trial.params.get(name, "") for trial in shown]
         texts = [_cut(short_text(value), _WIDEST) for value in values]
-        header = _cut(name, max(share, *map(len, texts)))
+        header = _cut(short, max(share, *map(len, texts)))
         if any(isinstance(value, float) for value in values):
             header = header.rjust(_OF_A_FLOAT)
-        room -= max(len(header), *map(len, texts)) + _GAP
-        if room < (len("+10") if name != names[-1] else 0):
-            params.append((f"+{len(names) - n}", [""] * len(shown)))
-            break
-        params.append((header, texts))
-    return [of_trials, *params, *others]
+        columns.append((header, texts))
+    return columns
+
+
+def _taken(column: _Column) -> int:
+    """Return how many characters a column takes, with the gap before it."""
+    name, texts = column
+    return max(map(len, (name, *texts))) + _GAP
+
+
+def _without_prefix(names: Sequence[str]) -> list[str]:
+    """Remove the object that all names share, such as `Config.` of attributes of one class."""
+    owners = {name.rpartition(".")[0] for name in names}
+    if len(names) < 2 or len(owners) > 1:
+        return names
+    return [name.rpartition(".")[2] for name in names]
 
 
 def _cut(text: str, width: int) -> str:
@@ -418,7 +443,11 @@ def _head(snapshot: Snapshot) -> str:
     # At the end of a sweep, `left_s` is 0, and is left out.
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""
     of = f"{ended} of {snapshot.trials} trials"
-    counts = f" · {counts_line(snapshot.counts)}" if any(snapshot.counts.values()) else ""
+    by_state = dict(snapshot.counts)
+    waiting = sum(bool(trial.waits_for) and not trial.is_frozen for trial in snapshot.running)
+    if waiting and (running := by_state.pop(TrialState.RUNNING, 0)):
+        by_state |= {TrialState.RUNNING: max(0, running - waiting), "waiting": waiting}
+    counts = f" · {counts_line(by_state)}" if any(by_state.values()) else ""
     return f"{snapshot.study} · {of}{left}{counts}"
 
 

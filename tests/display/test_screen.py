@@ -70,6 +70,23 @@ def test_long_names_keep_their_ends_and_params_without_space_are_counted(
     assert row.split()[1:4] == ["0.5"] * 3
 
 
+def test_attributes_of_one_class_are_named_without_the_class_and_use_all_the_space(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = {"Config.lr": 0.001, "Config.batch_size": 32, "Config.hidden": 64}
+    _, header, _ = drawn(snapshot(progress(params=params)), monkeypatch, width=80)
+    assert header.split()[1:4] == ["lr", "batch_size", "hidden"]
+    _, header, _ = drawn(snapshot(progress(params={"Config.lr": 0.1})), monkeypatch, width=80)
+    assert header.split()[1] == "Config.lr"
+
+
+def test_a_trial_that_waits_is_not_counted_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = progress("0008", waits_for="the proof of forked kernels")
+    counts = {"completed": 1, "running": 2, "frozen": 0}
+    (head, *_) = drawn(snapshot(progress(), waits, counts=counts), monkeypatch)
+    assert head.endswith("1 completed, 1 running, 1 waiting")
+
+
 def test_the_columns_of_the_live_table_keep_their_positions_while_values_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -38,6 +38,7 @@ from ...trials import (
     Events,
     KernelUse,
     Params,
+    Phase,
     Progress,
     Reason,
     RunningTrial,
@@ -439,11 +440,10 @@ class TrialScheduler:
             if number in records
         ]
         ended = [record for record in records.values() if record.is_final]
-        trials = self._settings.study.trials
-        to_start = left_to_begin(records.values(), trials=trials)
+        to_start = 0 if self.is_closed() else self._to_begin()
         return Snapshot(
             study=self._study.name,
-            trials=trials,
+            trials=self._settings.study.trials,
             counts=count_by_state(records.values()),
             objectives=list(self._settings.objective),
             running=running,
@@ -676,6 +676,7 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
 def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progress:
     """Return the progress of a running trial."""
     pid = running.points.pid
+    is_withheld = running.control.phase is Phase.WITHHELD
     return Progress(
         run_id=trial.run_id,
         params=trial.params,
@@ -688,6 +689,7 @@ def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progre
         # No table shows the memory of frozen trials, of which there may be hundreds.
         memory_bytes=None if pid is None or running.control.is_frozen else memory_of(pid),
         host=running.points.host,
-        waits_for=running.control.waits_for,
+        waits_for=running.control.waits_for
+        or ("the proof of forked kernels" if is_withheld else ""),
         is_frozen=running.control.is_frozen,
     )
