@@ -381,31 +381,44 @@ def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[
         columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), texts) for name, texts in columns]
     of_trials, *others = columns
     names = [*dict.fromkeys(name for trial in shown for name in trial.params)]
-    room = width - sum(map(_taken, (of_trials, *others)))
-    longest = max(map(len, names), default=0)
-    shares = range(longest, _SHORT_NAME, -1)
-    all_columns = (_params(names, shown, share) for share in shares)
-    fits = (columns for columns in all_columns if sum(map(_taken, columns)) <= room)
-    params = next(fits, None) or _params(names, shown, _SHORT_NAME)
-    for n, column in enumerate(params):
+    room = width + _GAP - sum(map(_taken, (of_trials, *others)))  # No gap is before the first.
+    return [of_trials, *_columns_of_params(names, shown, room), *others]
+
+
+def _columns_of_params(names: Sequence[str], shown: Sequence[Progress], room: int) -> list[_Column]:
+    """Return the columns of the params that fit, with names that are as long as there is space."""
+    shortest = [_param(*both, shown, _SHORT_NAME) for both in _with_short_names(names)]
+    n_fit = _n_fit(shortest, room)
+    rest = [(_more(names, n_fit), [""] * len(shown))] if n_fit < len(names) else []
+    room -= sum(map(_taken, rest))
+    for share in range(max(map(len, names), default=0), _SHORT_NAME, -1):
+        columns = [_param(*both, shown, share) for both in _with_short_names(names)[:n_fit]]
+        if sum(map(_taken, columns)) <= room:
+            return [*columns, *rest]
+    return [*shortest[:n_fit], *rest]
+
+
+def _n_fit(columns: Sequence[_Column], room: int) -> int:
+    """Return how many columns fit, with the one that counts the others."""
+    for n, column in enumerate(columns, start=1):
         room -= _taken(column)
-        if room < (len("+10") if column is not params[-1] else 0):
-            params = [*params[:n], (f"+{len(names) - n}", [""] * len(shown))]
-            break
-    return [of_trials, *params, *others]
+        if room < (len(_more(columns, n)) + _GAP if n < len(columns) else 0):
+            return n - 1
+    return len(columns)
 
 
-def _params(names: Sequence[str], shown: Sequence[Progress], share: int) -> list[_Column]:
-    """Return a column for each param. Its name has at most `share` characters, or as its values."""
-    columns = []
-    for name, short in zip(names, _without_prefix(names), strict=True):
-        values = [trial.params.get(name, "") for trial in shown]
-        texts = [_cut(short_text(value), _WIDEST) for value in values]
-        header = _cut(short, max(share, *map(len, texts)))
-        if any(isinstance(value, float) for value in values):
-            header = header.rjust(_OF_A_FLOAT)
-        columns.append((header, texts))
-    return columns
+def _more(columns: Sequence[object], n_fit: int) -> str:
+    return f"+{len(columns) - n_fit}"
+
+
+def _param(name: str, short: str, shown: Sequence[Progress], share: int) -> _Column:
+    """Return the column of a param. Its name has at most `share` characters, or as its values."""
+    values = [trial.params.get(name, "") for trial in shown]
+    texts = [_cut(short_text(value), _WIDEST) for value in values]
+    header = _cut(short, max(share, *map(len, texts)))
+    if any(isinstance(value, float) for value in values):
+        header = header.rjust(_OF_A_FLOAT)
+    return header, texts
 
 
 def _taken(column: _Column) -> int:
@@ -414,12 +427,11 @@ def _taken(column: _Column) -> int:
     return max(map(len, (name, *texts))) + _GAP
 
 
-def _without_prefix(names: Sequence[str]) -> list[str]:
-    """Remove the object that all names share, such as `Config.` of attributes of one class."""
+def _with_short_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return names, each also without the object that all share, such as `Config.` of a class."""
     owners = {name.rpartition(".")[0] for name in names}
-    if len(names) < 2 or len(owners) > 1:
-        return names
-    return [name.rpartition(".")[2] for name in names]
+    are_of_one = len(names) > 1 and len(owners) == 1
+    return [(name, name.rpartition(".")[2] if are_of_one else name) for name in names]
 
 
 def _cut(text: str, width: int) -> str:
@@ -445,7 +457,7 @@ def _head(snapshot: Snapshot) -> str:
     of = f"{ended} of {snapshot.trials} trials"
     by_state = dict(snapshot.counts)
     waiting = sum(bool(trial.waits_for) and not trial.is_frozen for trial in snapshot.running)
-    if waiting and (running := by_state.pop(TrialState.RUNNING, 0)):
+    if waiting and (running := by_state.get(TrialState.RUNNING)):
         by_state |= {TrialState.RUNNING: max(0, running - waiting), "waiting": waiting}
     counts = f" · {counts_line(by_state)}" if any(by_state.values()) else ""
     return f"{snapshot.study} · {of}{left}{counts}"

@@ -76,6 +76,9 @@ def test_attributes_of_one_class_are_named_without_the_class_and_use_all_the_spa
     params = {"Config.lr": 0.001, "Config.batch_size": 32, "Config.hidden": 64}
     _, header, _ = drawn(snapshot(progress(params=params)), monkeypatch, width=80)
     assert header.split()[1:4] == ["lr", "batch_size", "hidden"]
+    params |= {"Config.dropout": 0.2, "Config.weight_decay": 0.0001}
+    _, header, _ = drawn(snapshot(progress(params=params)), monkeypatch, width=80)
+    assert header.split()[1:5] == ["lr", "batch_size", "hidden", "+2"]
     _, header, _ = drawn(snapshot(progress(params={"Config.lr": 0.1})), monkeypatch, width=80)
     assert header.split()[1] == "Config.lr"
 
