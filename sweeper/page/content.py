@@ -54,7 +54,7 @@ def facts_of(
         "objectives": [
             {"name": name, "direction": goal.direction} for name, goal in settings.objective.items()
         ],
-        "params": [_param(name, d) for name, d in settings.search_space.items()],
+        "params": params_of(settings),
         "fixed": _plain(settings.fixed),
         "best": [record.run_id for record in best],
         "insights": None if insights is None else insights.to_json(),
@@ -89,6 +89,11 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
         "started_at_s": round(record.started_at_s, 3),
         "has_notebook": has_notebook,
     }
+
+
+def params_of(settings: Settings) -> list[dict[str, Any]]:
+    """Return the search space as the page displays it."""
+    return [_param(name, dimension) for name, dimension in settings.search_space.items()]
 
 
 def _plain(params: Params) -> dict[str, Any]:

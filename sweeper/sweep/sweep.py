@@ -33,6 +33,7 @@ from ..notebooks.fingerprint import fingerprint_of, tags_of
 from ..notebooks.local_code import local_code
 from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
+from ..page import shown_surfaces
 from ..search.pruners import make_pruner
 from ..search.samplers import SamplerFactory
 from ..search.seeds import trial_seed
@@ -383,6 +384,9 @@ class Sweep:
         if plan.remote is not None:
             # If another machine resumes the study from its remote copy, end this sweep.
             plan.remote.when_lost(scheduler.lose)
+        # Their computation imports torch, which a call that runs no trial need not wait for.
+        is_known = study.known_importances() is not None
+        shown = shown_surfaces(plan.paths.page_files, plan.settings) if is_known else None
         chores = self._chores
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
         with closing(house), closing(scheduler):
@@ -402,7 +406,8 @@ class Sweep:
                 with chores.during(ChoreKind.IMPORTANCES):
                     # Compute these while another process still writes the last trials to MLflow.
                     importances = self._importances(study)
-                    surfaces = self._surfaces(study, importances or {})
+                    is_as_before = shown is not None and not scheduler.ended
+                    surfaces = shown if is_as_before else self._surfaces(study, importances or {})
                 # An earlier sweep may have confirmed the best trials of this search.
                 located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
                 confirmation = located.confirmation()

@@ -367,3 +367,13 @@ def test_a_result_counts_the_trials_of_this_sweep(make_sweep: Make) -> None:
     assert (resumed.counts_here["completed"], resumed.counts["completed"]) == (1, 3)
     repeated = make_sweep(scored, study={"trials": 3}).run()
     assert not any(repeated.counts_here.values())
+
+
+def test_a_sweep_that_runs_no_trial_predicts_no_scores_for_the_page_again(
+    make_sweep: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted = Mock(return_value={"val": []})
+    monkeypatch.setattr(Sweep, "_surfaces", predicted)
+    for trials, n_calls in ((2, 1), (2, 1), (3, 2)):
+        make_sweep(scored, study={"trials": trials}).run()
+        assert predicted.call_count == n_calls
