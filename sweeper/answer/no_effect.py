@@ -9,8 +9,6 @@ from itertools import pairwise
 
 from ..notebooks.compare import Execution, compare
 from ..notebooks.metadata import BLANK, metadata_of
-from ..notebooks.reading import read_notebook
-from ..notebooks.scores import series_of
 from ..trials import TrialRecord, TrialState, have_equal_scores
 from ..trials.confirmation import key_of
 
@@ -28,6 +26,10 @@ def execution_of(record: TrialRecord) -> Execution:
     Raises:
         NotebookError: The notebook is missing or damaged.
     """
+    # `status` imports this module, and does not wait for the import of nbformat.
+    from ..notebooks.reading import read_notebook
+    from ..notebooks.scores import series_of
+
     node = read_notebook(record.notebook)
     series = series_of(metadata_of(node) or BLANK)
     return Execution(cells=node.cells, scores=record.scores, series=series)
