@@ -48,7 +48,7 @@ from ..trials import (
 )
 from ..trials.confirmation import DEFAULT_BEST, DEFAULT_SEEDS
 from .effects import clear_effects, strongest_effect
-from .regions import reaches_end, region_of
+from .regions import goes_beyond, reaches_end, region_of
 from .wording import sentences_of
 
 #: The best trials are the best tenth of the trials, but at least this number (chosen). Fewer trials
@@ -179,6 +179,11 @@ class StudySoFar:
         )
         queued = max(0, self.by_hand - begun)
         return queued + (left if fits or not all(record.is_final for record in records) else 0)
+
+    @property
+    def twice_as_many(self) -> int:
+        """Twice the number of trials of the study, to be given as `--trials`."""
+        return 2 * max(self.settings.study.trials, len(self.records))
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
         """Return a trial's score, negated for a minimised objective, so that more is better."""
@@ -431,7 +436,7 @@ def _leave_out(study: StudySoFar, region: Region) -> Iterator[Action]:
         if len(study.settings.objective) == 1:  # `learn_from` needs a single objective.
             yield LeaveOut(region=region, study=study.words[0])
     elif part.open_end:
-        yield LeaveOut(region=region)
+        yield LeaveOut(region=region, trials=None if study.n_left else study.twice_as_many)
 
 
 def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
@@ -458,17 +463,22 @@ def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
     """Yield the advice to widen a range at whose end the best trials are, or to run more trials.
 
     Many params cannot be less than 0 or more than 1, so no wider range is suggested at these ends.
-    More trials are suggested if it is unclear which params matter.
+    More trials are suggested if it is unclear which params matter, or if the best trials are at the
+    end of what was tried.
     """
     space = study.settings.search_space
-    n_trials = 2 * max(study.settings.study.trials, len(study.records))
+    n_trials, is_unclear = study.twice_as_many, False
     for part in found.region.parts if found.region else ():
-        value = getattr(space.get(part.param), part.open_end or "", None)
-        if value in (None, 0, 1) or not part.open_end:
+        dimension = space.get(part.param)
+        value = getattr(dimension, part.open_end or "", None)
+        if dimension is None or value is None:
             continue
-        if reaches_end(part, space[part.param], study.best[0].params[part.param]):
-            yield Widen(param=part.param, end=part.open_end, value=value)
+        if goes_beyond(dimension, part):  # The range was widened, and no trial has run since.
+            is_unclear = True
+        elif value not in (0, 1) and reaches_end(part, dimension, study.best[0].params[part.param]):
+            end = part.open_end or ""
+            yield Widen(param=part.param, end=end, value=value, trials=n_trials)
             break
-    is_unclear = any(not mattered.groups and not mattered.pair for mattered in found.mattered)
+    is_unclear |= any(not mattered.groups and not mattered.pair for mattered in found.mattered)
     if is_unclear and n_trials <= min(_MOST_TRIALS, space.count() or _MOST_TRIALS):
         yield MoreTrials(trials=n_trials)

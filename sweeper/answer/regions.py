@@ -102,6 +102,20 @@ def reaches_end(part: NumberRange | ValueSet, dimension: Dimension, best: Any) -
     return (at if part.open_end == "low" else 1 - at) <= _AT_END
 
 
+def goes_beyond(dimension: Dimension, part: NumberRange | ValueSet) -> bool:
+    """Return whether a dimension goes beyond all tried values at the end where the best trials are.
+
+    Args:
+        dimension: The param's dimension in the search space.
+        part: Range of the best trials.
+    """
+    if isinstance(part, ValueSet) or not isinstance(dimension, RangeDimension):
+        return False
+    if part.open_end == "low":
+        return part.low == part.tried_low and _place(part.low, dimension) > _AT_END
+    return part.high == part.tried_high and 1 - _place(part.high, dimension) > _AT_END
+
+
 def _place(value: float, dimension: RangeDimension) -> float:
     """Return the relative position of a value in its dimension, from 0 (low) to 1 (high).
 

@@ -101,9 +101,12 @@ _ACTIONS: Mapping[type, _Clauses] = {
         "begin another study without {region.parts:parts}, where {region.trials} of "
         "{region.inside} trials failed (with `learn_from: [{study}]`)",
         "leave {region.parts:parts} out of the space, where {region.trials} of {region.inside} "
+        "trials failed (with `--allow-changes --trials {trials}`)",
+        "leave {region.parts:parts} out of the space, where {region.trials} of {region.inside} "
         "trials failed (with `--allow-changes`)",
     ),
-    Widen: "try {param} {end:side} {value}, where the best trials end (with `--allow-changes`)",
+    Widen: "try {param} {end:side} {value}, where the best trials end (with "
+    "`--allow-changes --trials {trials}`)",
     Confirm: "the command of this sweep with `--confirm {best}` runs the best {best} again on "
     "{seeds} fresh seeds each, and shows what was luck",
     MoreSeeds: "the command of this sweep with `--confirm {best} --seeds {seeds}` may tell them "

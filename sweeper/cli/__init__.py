@@ -83,10 +83,16 @@ def _print_error(message: str) -> None:
 
 
 class _ToStderr(logging.Handler):
-    """Writes to the current `sys.stderr`, which the live table replaces while it is displayed."""
+    """Writes to the current `sys.stderr`, which the live table replaces while it is displayed.
+
+    With `-v`, each line begins with the module that has logged it. Without, lines of this package
+    do not.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
+        ours = logging.getLogger("sweeper")
+        is_plain = record.name.startswith(f"{ours.name}.") and not ours.isEnabledFor(logging.INFO)
+        print(record.getMessage() if is_plain else self.format(record), file=sys.stderr)
 
 
 def _quiet_libraries(*, verbose: bool) -> None:

@@ -155,13 +155,16 @@ class ConsoleOutput:
             case "data":
                 self.progress(self._sweep.data_lines.popleft())
             case "stopping":
-                by = self._sweep.stopped_by
-                self.progress(
-                    f"stopping ({by}): the running trials are being stopped"
-                    if self._sweep.is_stopping_all
-                    else f"stopping ({by}): no new trials; running ones finish "
-                    "(Ctrl-C again to stop them now)"
-                )
+                self._tell_stop(self._sweep)
+
+    def _tell_stop(self, sweep: Sweep) -> None:
+        if not sweep.has_running:
+            what = "no new trials, and none is running"
+        elif sweep.is_stopping_all:
+            what = "the running trials are being stopped"
+        else:
+            what = "no new trials; running ones finish (Ctrl-C again to stop them now)"
+        self.progress(f"stopping ({sweep.stopped_by}): {what}")
 
     def _tell_notices(self, record: TrialRecord) -> None:
         """Print the notices of a trial, such as files that it overwrote.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -209,9 +210,15 @@ def export(options: argparse.Namespace) -> int:
         console.progress(f"{name}: {options.figure}")
         written["figure"] = options.figure
     if options.code is not None:
-        notebook = display_path(write_code(existing, options.code))
-        console.line(f"{name}: the code of trial {options.code} is at {notebook}")
-        written["code"] = notebook
+        code = write_code(existing, options.code)
+        written["code"] = display_path(code.notebook)
+        console.line(f"{name}: the code of trial {options.code} is at {written['code']}")
+        if code.parameters is not None:
+            written["parameters"] = display_path(code.parameters)
+            console.line(f"  its parameters file: {written['parameters']}")
+            if code.missing is not None:
+                words = ["cp", written["parameters"], display_path(code.missing)]
+                console.line(f"  to put it back: {shlex.join(words)}")
     elif not written:
         page = write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
         console.line(f"{name}: {display_path(page)}")

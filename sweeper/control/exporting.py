@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,15 +153,28 @@ def _render(record: TrialRecord, folder: Path) -> None:
         write_cells(folder, record.run_id, rendered)
 
 
-def write_code(existing: ExistingStudy, run_id: str) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class WrittenCode:
+    """The files of a trial's code that `write_code` has written.
+
+    Attributes:
+        notebook: The notebook.
+        parameters: The parameters file. None if the settings of the study came from no file.
+        missing: Path next to the research notebook to which the parameters file can be copied,
+            because it is missing there. None if it is there, or if the notebook is missing.
+    """
+
+    notebook: Path
+    parameters: Path | None = None
+    missing: Path | None = None
+
+
+def write_code(existing: ExistingStudy, run_id: str) -> WrittenCode:
     """Write the code of a trial to `code/RUN_ID` in the study's folder.
 
     The notebook and its modules keep their positions relative to each other. The parameters file,
     and `environment.json` with the trial's environment, are written next to the notebook. A script
     becomes a notebook with the same cells.
-
-    Returns:
-        The file of the notebook.
 
     Raises:
         StudyError: There is no such trial, or its code was not kept.
@@ -191,9 +205,13 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
     except ValueError as error:
         raise StudyError(f"trial {run_id}: its code cannot be written: {error}") from error
     notebook = folder / os.path.relpath(notebook_path, above)
+    parameters = missing = None
     if snapshot.parameters_name:
-        beside = notebook.with_name(snapshot.parameters_name)
-        files.setdefault(beside, snapshot.parameters.encode())
+        parameters = notebook.with_name(snapshot.parameters_name)
+        files.setdefault(parameters, snapshot.parameters.encode())
+        research = Path(existing.study.facts.notebook)
+        original = research.with_name(snapshot.parameters_name)
+        missing = original if research.exists() and not original.exists() else None
     environment = existing.paths.environment(metadata.environment)
     if environment.exists():
         files.setdefault(folder / _ENVIRONMENT, environment.read_bytes())
@@ -210,4 +228,4 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
             raise OutputError(
                 f"--code {run_id}: {file} cannot be written: {first_line(error)}"
             ) from error
-    return notebook
+    return WrittenCode(notebook=notebook, parameters=parameters, missing=missing)

@@ -56,6 +56,9 @@ _NARROW = 60
 #: `_SHORT_NAME` for the name of a param, even if space is short.
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
+#: Name and texts of a column.
+_Column = tuple[str, list[str]]
+
 
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     """Describe the end of a trial in one line: state, time and scores, or why it has no scores."""
@@ -202,7 +205,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         fold: Function that wraps long lines. It is not applied to lines with commands and
             addresses, because people copy them.
     """
-    lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
+    lines = [f"\n{_counts(result)}"]
     lines += _stopped_lines(result)
     lines += answer_lines(result)
     lines += confirmation_lines(result.confirmation, result.storage)
@@ -219,6 +222,20 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         *(f"note: {finding}" for finding in result.findings),
     ]
     return "\n".join([*lines, *fold(notes)])
+
+
+def _counts(result: SweepResult) -> str:
+    """Say how many trials this sweep ran, in what time, and what the study has if that is more."""
+    ran = [counts_line(result.counts_here)] if any(result.counts_here.values()) else []
+    if any(result.confirmed_here.values()):
+        ran.append(f"{counts_line(result.confirmed_here)} on fresh seeds")
+    if ran:
+        line = f"{', and '.join(ran)} in {duration(result.duration_s)}"
+    else:
+        line = "this call ran no trials"
+    if result.counts == result.counts_here:
+        return line
+    return f"{line}; the study has {counts_line(result.counts)}"
 
 
 def trouble_lines(result: SweepResult) -> list[str]:
@@ -355,9 +372,7 @@ def _notes(running: Sequence[Progress]) -> Iterator[str]:
         yield f"{some_of(names, _MOST_NAMES)} wait{'s' if len(names) == 1 else ''} for {reason}"
 
 
-def _columns(
-    shown: Sequence[Progress], snapshot: Snapshot, width: int
-) -> list[tuple[str, list[str]]]:
+def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[_Column]:
     """Return the columns of the table, as names and texts: trials, params that fit, and facts."""
     facts = [_facts(trial, snapshot) for trial in shown]
     # All trials have the same facts. A score may have the name of another column, such as `time`.
@@ -366,21 +381,57 @@ def _columns(
         columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), texts) for name, texts in columns]
     of_trials, *others = columns
     names = [*dict.fromkeys(name for trial in shown for name in trial.params)]
-    room = width - sum(max(map(len, (name, *texts))) + _GAP for name, texts in (of_trials, *others))
-    share = max(_SHORT_NAME, room // max(1, len(names)) - _GAP)
-    params = []
-    for n, name in enumerate(names):
-        values = [trial.params.get(name, "") for trial in shown]
-        texts = [_cut(short_text(value), _WIDEST) for value in values]
-        header = _cut(name, max(share, *map(len, texts)))
-        if any(isinstance(value, float) for value in values):
-            header = header.rjust(_OF_A_FLOAT)
-        room -= max(len(header), *map(len, texts)) + _GAP
-        if room < (len("+10") if name != names[-1] else 0):
-            params.append((f"+{len(names) - n}", [""] * len(shown)))
-            break
-        params.append((header, texts))
-    return [of_trials, *params, *others]
+    room = width + _GAP - sum(map(_taken, (of_trials, *others)))  # No gap is before the first.
+    return [of_trials, *_columns_of_params(names, shown, room), *others]
+
+
+def _columns_of_params(names: Sequence[str], shown: Sequence[Progress], room: int) -> list[_Column]:
+    """Return the columns of the params that fit, with names that are as long as there is space."""
+    shortest = [_param(*both, shown, _SHORT_NAME) for both in _with_short_names(names)]
+    n_fit = _n_fit(shortest, room)
+    rest = [(_more(names, n_fit), [""] * len(shown))] if n_fit < len(names) else []
+    room -= sum(map(_taken, rest))
+    for share in range(max(map(len, names), default=0), _SHORT_NAME, -1):
+        columns = [_param(*both, shown, share) for both in _with_short_names(names)[:n_fit]]
+        if sum(map(_taken, columns)) <= room:
+            return [*columns, *rest]
+    return [*shortest[:n_fit], *rest]
+
+
+def _n_fit(columns: Sequence[_Column], room: int) -> int:
+    """Return how many columns fit, with the one that counts the others."""
+    for n, column in enumerate(columns, start=1):
+        room -= _taken(column)
+        if room < (len(_more(columns, n)) + _GAP if n < len(columns) else 0):
+            return n - 1
+    return len(columns)
+
+
+def _more(columns: Sequence[object], n_fit: int) -> str:
+    return f"+{len(columns) - n_fit}"
+
+
+def _param(name: str, short: str, shown: Sequence[Progress], share: int) -> _Column:
+    """Return the column of a param. Its name has at most `share` characters, or as its values."""
+    values = [trial.params.get(name, "") for trial in shown]
+    texts = [_cut(short_text(value), _WIDEST) for value in values]
+    header = _cut(short, max(share, *map(len, texts)))
+    if any(isinstance(value, float) for value in values):
+        header = header.rjust(_OF_A_FLOAT)
+    return header, texts
+
+
+def _taken(column: _Column) -> int:
+    """Return how many characters a column takes, with the gap before it."""
+    name, texts = column
+    return max(map(len, (name, *texts))) + _GAP
+
+
+def _with_short_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return names, each also without the object that all share, such as `Config.` of a class."""
+    owners = {name.rpartition(".")[0] for name in names}
+    are_of_one = len(names) > 1 and len(owners) == 1
+    return [(name, name.rpartition(".")[2] if are_of_one else name) for name in names]
 
 
 def _cut(text: str, width: int) -> str:
@@ -404,7 +455,11 @@ def _head(snapshot: Snapshot) -> str:
     # At the end of a sweep, `left_s` is 0, and is left out.
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""
     of = f"{ended} of {snapshot.trials} trials"
-    counts = f" · {counts_line(snapshot.counts)}" if any(snapshot.counts.values()) else ""
+    by_state = dict(snapshot.counts)
+    waiting = sum(bool(trial.waits_for) and not trial.is_frozen for trial in snapshot.running)
+    if waiting and (running := by_state.get(TrialState.RUNNING)):
+        by_state |= {TrialState.RUNNING: max(0, running - waiting), "waiting": waiting}
+    counts = f" · {counts_line(by_state)}" if any(by_state.values()) else ""
     return f"{snapshot.study} · {of}{left}{counts}"
 
 

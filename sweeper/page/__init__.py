@@ -7,6 +7,6 @@ and `control` serves the page.
 from __future__ import annotations
 
 from .one_file import frame_of
-from .pages import Page, is_rendered, write_notes, write_page_of
+from .pages import Page, is_rendered, shown_surfaces, write_notes, write_page_of
 
-__all__ = ["Page", "frame_of", "is_rendered", "write_notes", "write_page_of"]
+__all__ = ["Page", "frame_of", "is_rendered", "shown_surfaces", "write_notes", "write_page_of"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..answer import without_effect
 from ..notebook_api.messages import encode_float
 from ..search.samplers import can_predict
 from ..settings import Settings
@@ -19,7 +20,6 @@ from ..trials import (
     TrialRecord,
     trial_json,
     value_text,
-    without_effect,
 )
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ def facts_of(
         "objectives": [
             {"name": name, "direction": goal.direction} for name, goal in settings.objective.items()
         ],
-        "params": [_param(name, d) for name, d in settings.search_space.items()],
+        "params": params_of(settings),
         "fixed": _plain(settings.fixed),
         "best": [record.run_id for record in best],
         "insights": None if insights is None else insights.to_json(),
         "importances": importances,
         "surfaces": surfaces,
         "is_predicting": can_predict(),
-        "remark": " ".join(without_effect(records)),
+        # While trials run, no executed notebooks are compared: it would cost time at each write.
+        "remark": "" if is_running else " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
         "runs_page": runs_page,
         "compare_url": study.facts.compare_url,
@@ -88,6 +89,11 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
         "started_at_s": round(record.started_at_s, 3),
         "has_notebook": has_notebook,
     }
+
+
+def params_of(settings: Settings) -> list[dict[str, Any]]:
+    """Return the search space as the page displays it."""
+    return [_param(name, dimension) for name, dimension in settings.search_space.items()]
 
 
 def _plain(params: Params) -> dict[str, Any]:

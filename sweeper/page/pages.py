@@ -18,7 +18,7 @@ from ..files import copy_atomically, write_atomically
 from ..settings import Settings
 from ..study_folder.notes import Notes
 from ..trials import Confirmation, Importance, Insights, TrialRecord
-from .content import facts_of, trial_of
+from .content import facts_of, params_of, trial_of
 from .curves import Curves, read_file
 
 if TYPE_CHECKING:
@@ -113,6 +113,23 @@ class Page:
         write_notes(self._notes, self._files)
         write_atomically(self._index, (ASSETS / _INDEX).read_text(encoding="utf-8"))
         self._has_begun = True
+
+
+def shown_surfaces(files: Path, settings: Settings) -> Mapping[str, Any] | None:
+    """Return the predicted scores over pairs of params that a page shows.
+
+    None if the page is missing or incomplete, or shows another search space.
+
+    Args:
+        files: The page's folder `page`.
+        settings: Settings of the study.
+    """
+    try:
+        shown = json.loads(read_file(files / _STUDY, "sweeper.study"))
+    except ValueError:
+        return None
+    is_complete = not shown["is_running"] and shown["params"] == params_of(settings)
+    return shown["surfaces"] if is_complete else None
 
 
 def write_page_of(

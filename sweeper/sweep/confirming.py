@@ -156,6 +156,7 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
         best=confirmation.best_of(found.records, found.best),
         confirmation=confirmation,
         confirmation_page=runs.page,
+        confirmed_here=runs.counts_here,
         stopped_by=runs.stopped_by,
         stop_cause=runs.stop_cause,
         undelivered=found.undelivered + runs.undelivered,

@@ -162,8 +162,8 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
         raise StudyError(
             f"the study {name!r} has {len(records)} trial(s) already, and there is no "
             f"{parameters}; put the file back (`notebook_hpo.py export {shlex.join(words)} --code "
-            f"{records[0].run_id}` writes the one of a trial), or begin another study with "
-            f"{plan.paths.options_of_another}"
+            f"{records[0].run_id}` writes the one of a trial, and says how to put it back), or "
+            f"begin another study with {plan.paths.options_of_another}"
         )
 
 
@@ -229,8 +229,8 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
             f"settings than those of {sources}:\n"
             + "".join(f"  {line}\n" for line in lines)
             + f"undo the change, begin another study with {paths.options_of_another}, or add "
-            "--allow-changes to continue this one: the MLflow tag sweeper.code tells new trials "
-            "from earlier ones"
+            "--allow-changes to continue this one (to tell new trials from earlier ones, group the "
+            "runs in MLflow by the tag sweeper.code)"
         )
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..answer import answer_of_study
+from ..answer import answer_of_study, without_effect
 from ..display.in_jupyter import live_output
 from ..errors import (
     BrokenError,
@@ -33,6 +33,7 @@ from ..notebooks.fingerprint import fingerprint_of, tags_of
 from ..notebooks.local_code import local_code
 from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
+from ..page import shown_surfaces
 from ..search.pruners import make_pruner
 from ..search.samplers import SamplerFactory
 from ..search.seeds import trial_seed
@@ -56,7 +57,7 @@ from ..trials import (
     StopCause,
     StudyPaths,
     SweepResult,
-    without_effect,
+    count_by_state,
 )
 from .confirming import answered_again, confirming_plan, following_settings, with_confirmation
 from .deadline import stopped_after
@@ -94,7 +95,7 @@ class Sweep:
     def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
         self.plan = plan
         self._notifier = Notifier(plan.settings.notify, plan.settings.name)
-        self._is_preempted = False
+        self._is_preempted = self._is_stopped_from_outside = False
         self._events = Events(self._notifier.observe, *([observer] if observer else []))
         self._stop_switch = StopSwitch(self._events)
         self._chores = Chores()
@@ -227,6 +228,11 @@ class Sweep:
         """Whether the running trials are being stopped, too."""
         return self._stop_switch.is_stopping_all
 
+    @property
+    def has_running(self) -> bool:
+        """Whether trials run or are frozen."""
+        return bool(self._stop_switch.running_trials())
+
     def stop(self, by: str, *, now: bool = False) -> None:
         """Start no more trials. With `now`, stop the running trials, too.
 
@@ -234,6 +240,7 @@ class Sweep:
             by: Who stops the sweep and why, in words for the summary.
             now: Whether to stop the running trials.
         """
+        self._is_stopped_from_outside = True
         if now:
             self._stop_switch.stop_all(by)
         else:
@@ -278,6 +285,7 @@ class Sweep:
         seeds. In a Jupyter notebook, the cell's output shows the live table meanwhile.
 
         Raises:
+            StoppedError: The sweep was stopped before the study had a trial.
             SweepError: The outputs, the study or MLflow cannot be used. No kernel was started.
             BrokenError: The study's storage was lost, or its sampler failed, while trials ran.
         """
@@ -376,6 +384,9 @@ class Sweep:
         if plan.remote is not None:
             # If another machine resumes the study from its remote copy, end this sweep.
             plan.remote.when_lost(scheduler.lose)
+        # Their computation imports torch, which a call that runs no trial need not wait for.
+        is_known = study.known_importances() is not None
+        shown = shown_surfaces(plan.paths.page_files, plan.settings) if is_known else None
         chores = self._chores
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
         with closing(house), closing(scheduler):
@@ -388,11 +399,15 @@ class Sweep:
             # If another sweep has taken over the study, end here, so that MLflow gets no old state
             # of its runs.
             study.check_held()
+            if self._is_stopped_from_outside and plan.confirming is None and not study.records():
+                # There is nothing to write. To make the default MLflow store would take seconds.
+                raise StoppedError("the sweep was stopped before its first trial")
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
                     # Compute these while another process still writes the last trials to MLflow.
                     importances = self._importances(study)
-                    surfaces = self._surfaces(study, importances or {})
+                    is_as_before = shown is not None and not scheduler.ended
+                    surfaces = shown if is_as_before else self._surfaces(study, importances or {})
                 # An earlier sweep may have confirmed the best trials of this search.
                 located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
                 confirmation = located.confirmation()
@@ -447,6 +462,7 @@ class Sweep:
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
             records=records,
+            counts_here=count_by_state(scheduler.ended.values()),
             best=located.best(confirmation),
             mlflow_run_ids=tracker.mlflow_run_ids,
             page=plan.paths.page if plan.paths.page.exists() else None,

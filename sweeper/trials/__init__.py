@@ -89,7 +89,6 @@ from .results import (
     is_coarse,
     left_to_begin,
     trial_json,
-    without_effect,
 )
 from .running import RunningTrial
 from .score_ranks import RANKS, Disagreement, ScoreRank, lesser_name
@@ -188,5 +187,4 @@ __all__ = [
     "some_of",
     "trial_json",
     "value_text",
-    "without_effect",
 ]

@@ -321,10 +321,13 @@ class LeaveOut:
         study: Folder of this study, if the region can only be left out in another study, because
             the choices of a param cannot change within a study. None if this study can leave it
             out.
+        trials: Number of trials that the study needs to run some without the region. None if some
+            are left to run.
     """
 
     region: Region
     study: str | None = None
+    trials: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,11 +338,13 @@ class Widen:
         param: Param with the range.
         end: End of the range at which the best trials are: `low` or `high`.
         value: Value of the range at this end.
+        trials: Number of trials that the study needs to run some beyond this end.
     """
 
     param: str
     end: str
     value: float
+    trials: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import math
-import operator
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,9 +31,6 @@ _ROUNDING = 1e-12
 #: The same for a float of single precision, as torch computes accuracies. With larger denominators,
 #: nearly every such float would be near a fraction; with this one, 2 % of them are (computed).
 _MOST_EXAMPLES_SINGLE, _ROUNDING_SINGLE = 1_000, 2.0**-24
-#: Users are told that all params had no effect after this number of completed trials (chosen, not
-#: measured).
-_TRIALS_TO_TELL = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,43 +99,6 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
     return {str(s): counts[s] for s in TrialState if s.has_ended or counts[s]}
 
 
-def without_effect(records: Iterable[TrialRecord]) -> list[str]:
-    """Return remarks that name params that had no effect on any score.
-
-    If all completed trials have equal scores and there are at least 10 of them, return one remark
-    on all params that were varied. Otherwise, return a remark on each param without effect: some
-    trials differ in this param alone, and all such trials have equal scores. Coarse scores (see
-    `is_coarse`) give no such remark, because they may be equal by chance.
-    """
-    completed = [record for record in records if record.state is TrialState.COMPLETED]
-    names = [*dict.fromkeys(name for record in completed for name in record.params)]
-    if len(completed) >= _TRIALS_TO_TELL and have_equal_scores(completed):
-        tried = [n for n in names if len({repr(record.params.get(n)) for record in completed}) > 1]
-        return tried and [
-            f"all {len(completed)} completed trials have the same scores to the last bit: "
-            f"{', '.join(tried)} had no effect"
-        ]
-    hashes = [
-        {name: hash((name, key_of({name: value}))) for name, value in record.params.items()}
-        for record in completed
-    ]
-    found = []
-    for name in names:
-        groups = _alike_without(name, completed, hashes)
-        if groups and all(map(have_equal_scores, groups)) and not _are_coarse(groups[0]):
-            first, *others = groups[0]
-            other = next(record for record in others if record.params[name] != first.params[name])
-            found.append(
-                f"{name} made no difference: trials {first.run_id} and {other.run_id} differ in no "
-                "other param, and have the same scores to the last bit"
-            )
-    return found
-
-
-def _are_coarse(records: Sequence[TrialRecord]) -> bool:
-    return all(map(is_coarse, records[0].scores.values()))
-
-
 def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
     """Return whether all scores of trials are equal to the last bit."""
     return len({repr(record.scores) for record in records}) == 1
@@ -165,30 +123,6 @@ def is_coarse(value: float) -> bool:
         Fraction(round(share * _MOST_EXAMPLES), _MOST_EXAMPLES),
     )
     return any(abs(share - near) <= _ROUNDING_SINGLE * abs(share) for near in shares)
-
-
-def _alike_without(
-    name: str, completed: Sequence[TrialRecord], hashes: Sequence[Mapping[str, int]]
-) -> list[list[TrialRecord]]:
-    """Return groups of trials that have different values of one param and agree in all others.
-
-    Args:
-        name: The param.
-        completed: The trials.
-        hashes: For each trial the hashes of its params, by name.
-    """
-    groups: dict[int, list[tuple[TrialRecord, int]]] = {}
-    for record, own in zip(completed, hashes, strict=True):
-        if name in own:
-            # The xor of the params' hashes identifies all params. A further xor with the hash of
-            # one param removes this param from it.
-            others = functools.reduce(operator.xor, own.values()) ^ own[name]
-            groups.setdefault(others, []).append((record, own[name]))
-    return [
-        [record for record, _ in group]
-        for group in groups.values()
-        if len({own for _, own in group}) > 1
-    ]
 
 
 def left_to_begin(
@@ -239,6 +173,9 @@ class SweepResult:
         experiment_id: Id of the study's experiment in MLflow.
         objectives: Names of the objectives.
         records: Records of all trials of the study.
+        counts_here: Number of trials of the study that ended in this sweep, by state. Trials of
+            earlier sweeps are left out.
+        confirmed_here: The same for the study that confirms the best trials on fresh seeds.
         best: The best trial, or all Pareto-optimal trials if there are several objectives. If
             trials were confirmed on fresh seeds, their winner. Empty if no trial has completed.
         mlflow_run_ids: Ids of the trials' runs in MLflow, by run id of the trial.
@@ -279,6 +216,8 @@ class SweepResult:
     best: Sequence[TrialRecord]
     mlflow_run_ids: Mapping[str, str]
     compare_url: str | None
+    counts_here: Mapping[str, int] = field(default_factory=dict)
+    confirmed_here: Mapping[str, int] = field(default_factory=dict)
     page: Path | None = None
     stopped_by: str | None = None
     stop_cause: StopCause | None = None

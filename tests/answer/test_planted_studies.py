@@ -124,7 +124,9 @@ def test_the_answer_gives_no_order_to_two_params_that_matter_equally(
     assert "lr" in mattered
     assert "temperature" in mattered
     assert_says(mattered, "in this order or the other", "all others below 5 %")
-    assert_says(said(result)["next"], "`--confirm 3`", "try lr above 0.1", "--allow-changes")
+    assert_says(
+        said(result)["next"], "`--confirm 3`", "try lr above 0.1", "--allow-changes --trials"
+    )
     assert_says_the_same_everywhere(result, capsys)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
+import logging
 import os
 import shlex
 import signal
@@ -482,3 +484,22 @@ def test_the_path_of_the_interpreter_is_absolute(
     monkeypatch.setattr(sys, "executable", relative)
     assert main(["--version"]) == 0
     assert sys.executable == whole
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_warning_names_its_module_only_with_v(
+    folder: Path, verbose: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warn(_: object) -> int:
+        logging.getLogger("sweeper.somewhere").warning("the study %r", "my")
+        logging.getLogger("library").warning("it is old")
+        return 0
+
+    root, ours = logging.getLogger(), logging.getLogger("sweeper")
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(ours, "level", ours.level)
+    options = argparse.Namespace(command=warn, verbose=verbose)
+    monkeypatch.setattr("sweeper.cli.parse", lambda _: options)
+    assert main([]) == 0
+    prefix = "sweeper.somewhere: " if verbose else ""
+    assert capsys.readouterr().err.splitlines() == [f"{prefix}the study 'my'", "library: it is old"]

@@ -7,15 +7,18 @@ import json
 import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from studies import sweep_result, trial_record, until
 
+from sweeper import Sweep
 from sweeper.cli import console_output
 from sweeper.cli.console_output import ConsoleOutput
 from sweeper.trials import (
     Chore,
     ChoreKind,
+    Event,
     Reason,
     Snapshot,
     StopCause,
@@ -120,3 +123,22 @@ def test_without_a_terminal_a_long_task_is_printed_as_one_line(
     printing.close()
     _, said = capsys.readouterr().err.splitlines()
     assert said.endswith("MLflow: 3 of 8")
+
+
+@pytest.mark.parametrize(
+    ("has_running", "is_stopping_all", "fact"),
+    [
+        (True, False, "running ones finish"),
+        (True, True, "are being stopped"),
+        (False, False, "none is running"),
+        (False, True, "none is running"),
+    ],
+)
+def test_a_stop_says_what_becomes_of_the_running_trials(
+    capsys: pytest.CaptureFixture[str], has_running: bool, is_stopping_all: bool, fact: str
+) -> None:
+    sweep = Mock(spec=Sweep, has_running=has_running, is_stopping_all=is_stopping_all)
+    output = console()
+    output.watch(sweep)
+    output.observe(Event.STOPPING, None)
+    assert fact in capsys.readouterr().err

@@ -31,7 +31,35 @@ def test_the_code_of_a_script_is_exported_as_a_notebook(tmp_path: Path) -> None:
     write_notebook(record.notebook, "val = 1")
     note_in(record.notebook, study_id=study.study_id, snapshot=keep_snapshot(paths, snapshot))
     study.close()
-    written = write_code(find_study(str(paths.folder), storage=None), record.run_id)
+    written = write_code(find_study(str(paths.folder), storage=None), record.run_id).notebook
     assert written == paths.code / "0000" / "train.ipynb"
     assert nbformat.read(written, as_version=4).cells[0].source == "val = 1"
     assert {file.name for file in written.parent.iterdir()} == {"train.ipynb", "model.py"}
+
+
+def test_a_parameters_file_that_is_missing_next_to_its_notebook_can_be_put_back(
+    tmp_path: Path,
+) -> None:
+    paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="exported")
+    study = opened_in(paths, SETTINGS)
+    record = asked(study, SETTINGS, paths)
+    notebook = write_notebook(tmp_path / "my.ipynb", "val = 1")
+    study.note_facts(notebook=str(notebook))
+    snapshot = CodeSnapshot(
+        folder=str(tmp_path),
+        notebook_name="my.ipynb",
+        notebook=notebook.read_text(),
+        parameters_name="my.yml",
+        parameters="study: {trials: 3}\n",
+        files={},
+    )
+    write_notebook(record.notebook, "val = 1")
+    note_in(record.notebook, study_id=study.study_id, snapshot=keep_snapshot(paths, snapshot))
+    study.close()
+    existing = find_study(str(paths.folder), storage=None)
+    written = write_code(existing, record.run_id)
+    assert written.missing == tmp_path / "my.yml"
+    assert written.parameters is not None
+    assert written.parameters.read_text() == "study: {trials: 3}\n"
+    written.missing.write_text("mine")
+    assert write_code(existing, record.run_id).missing is None

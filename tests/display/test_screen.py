@@ -72,6 +72,26 @@ def test_long_param_names_keep_their_beginning_and_end_and_params_that_do_not_fi
     assert row.split()[1:4] == ["0.5"] * 3
 
 
+def test_attributes_of_one_class_are_named_without_the_class_and_use_all_the_space(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = {"Config.lr": 0.001, "Config.batch_size": 32, "Config.hidden": 64}
+    _, header, _ = drawn(snapshot(progress(params=params)), monkeypatch, width=80)
+    assert header.split()[1:4] == ["lr", "batch_size", "hidden"]
+    params |= {"Config.dropout": 0.2, "Config.weight_decay": 0.0001}
+    _, header, _ = drawn(snapshot(progress(params=params)), monkeypatch, width=80)
+    assert header.split()[1:5] == ["lr", "batch_size", "hidden", "+2"]
+    _, header, _ = drawn(snapshot(progress(params={"Config.lr": 0.1})), monkeypatch, width=80)
+    assert header.split()[1] == "Config.lr"
+
+
+def test_a_trial_that_waits_is_not_counted_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = progress("0008", waits_for="the proof of forked kernels")
+    counts = {"completed": 1, "running": 2, "frozen": 0}
+    (head, *_) = drawn(snapshot(progress(), waits, counts=counts), monkeypatch)
+    assert head.endswith("1 completed, 1 running, 1 waiting")
+
+
 def test_the_columns_of_the_live_table_keep_their_positions_while_values_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -229,3 +249,18 @@ def test_the_line_about_a_task_of_the_sweep_has_its_predicted_duration_or_its_pr
     assert len({screen.chore_line(Chore(kind=kind, since_s=0.0)) for kind in ChoreKind}) == len(
         ChoreKind
     )
+
+
+def test_the_summary_counts_the_trials_of_this_call_and_those_of_the_study() -> None:
+    whole, resumed, repeated = (
+        screen.summary(result(counts_here=counts)).strip().splitlines()[0]
+        for counts in (result().counts, {"completed": 0, "stopped": 1}, {})
+    )
+    assert whole == "2 completed in 2h00m"
+    assert resumed == "1 stopped in 2h00m; the study has 2 completed"
+    assert repeated == "this call ran no trials; the study has 2 completed"
+
+
+def test_the_summary_counts_the_runs_on_fresh_seeds_of_this_call() -> None:
+    confirmed = screen.summary(result(confirmed_here={"completed": 6})).strip()
+    assert confirmed.startswith("2 completed, and 6 completed on fresh seeds in 2h00m\n")

@@ -108,6 +108,8 @@ def sweep_result(**stated: Any) -> SweepResult:
         "compare_url": None,
     }
     result = SweepResult(**{**usual, **stated})
+    if "counts_here" not in stated:
+        result = replace(result, counts_here=result.counts)
     goals = dict.fromkeys(result.objectives, "maximize")
     settings = small_settings(
         result.study, objective=goals, study={"trials": len(result.records) or 1}

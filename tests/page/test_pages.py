@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from studies import note_in, small_settings, study_of_page, trial_record
 
-from sweeper.page import Page
+from sweeper.page import Page, shown_surfaces
 from sweeper.testing import write_notebook
 from sweeper.trials import Importance, TrialRecord, TrialState
 
@@ -189,3 +189,16 @@ def test_writing_a_page_fails_and_creates_no_folder_if_the_studys_folder_is_gone
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "gone", record(0, tmp_path))
     assert not (tmp_path / "gone").exists()
+
+
+def test_surfaces_are_read_back_from_a_page_that_is_complete_and_shows_the_same_space(
+    tmp_path: Path,
+) -> None:
+    settings = small_settings("digits", space=SPACE)
+    assert shown_surfaces(tmp_path / "page", settings) is None
+    write(tmp_path, record(0, tmp_path))
+    surfaces = {"val": [{"params": ["x", "kind"], "interaction": 0.5}]}
+    assert shown_surfaces(tmp_path / "page", settings) == surfaces
+    assert shown_surfaces(tmp_path / "page", small_settings("digits", space={"x": [1, 2]})) is None
+    write(tmp_path, record(0, tmp_path), is_running=True)
+    assert shown_surfaces(tmp_path / "page", settings) is None

@@ -20,7 +20,6 @@ from sweeper.trials import (
     TrialState,
     count_by_state,
     is_coarse,
-    without_effect,
 )
 
 
@@ -131,33 +130,6 @@ def test_a_result_with_several_objectives_shows_all_best_trials_first() -> None:
 def test_the_repr_of_a_sweeps_result_is_one_line() -> None:
     assert repr(result()) == "<study s: 1 completed, 1 failed; best: 0000, acc=0.9>"
     assert repr(result(records=[], best=[])) == "<study s: no trials>"
-
-
-def test_params_are_reported_as_without_effect_if_ten_trials_have_the_same_score() -> None:
-    trials = [
-        replace(record(n, TrialState.COMPLETED, scores={"acc": 0.5}), params={"lr": n, "k": 1})
-        for n in range(10)
-    ]
-    (remark,) = without_effect([*trials, FAILED])
-    assert remark.endswith("have the same scores to the last bit: lr had no effect")
-    later = replace(trials[0], params={**trials[0].params, "added": 2})
-    assert "lr, added had no effect" in without_effect([*trials, later])[0]
-
-
-def test_a_param_has_no_effect_if_trials_that_differ_in_it_alone_have_the_same_score() -> None:
-    def trial(number: int, acc: float, **params: Any) -> TrialRecord:
-        return replace(record(number, TrialState.COMPLETED, scores={"acc": acc}), params=params)
-
-    acc, other = 0.4971313231, 0.5871313231
-    own, lr, k = trial(0, acc, lr=1, k=1), trial(1, other, lr=2, k=1), trial(2, acc, lr=1, k=4)
-    (remark,) = without_effect([own, lr, k])
-    assert remark.startswith("k made no difference: trials 0000 and 0002")
-    assert without_effect([own, lr, trial(2, acc, lr=2, k=4)]) == []
-    assert without_effect([own, k, trial(3, other, lr=1, k=3)]) == []
-    assert without_effect([own, trial(1, acc, lr=1, k=1)]) == []
-    on_other_seeds = [trial(3, other, lr=1, k=1), trial(4, acc, lr=1, k=4)]
-    assert without_effect([own, k, *on_other_seeds]) == []
-    assert without_effect([trial(0, 29 / 30, k=1), trial(1, 29 / 30, k=2)]) == [], "by chance"
 
 
 @pytest.mark.parametrize(

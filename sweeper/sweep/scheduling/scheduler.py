@@ -38,6 +38,7 @@ from ...trials import (
     Events,
     KernelUse,
     Params,
+    Phase,
     Progress,
     Reason,
     RunningTrial,
@@ -115,6 +116,7 @@ class TrialScheduler:
             None.
         disagreements: Scores for which two sources in the notebook give different values, by run
             id.
+        ended: Records of the trials that have ended in this sweep, by number.
         kernels: How the kernels of the ended trials were made: started or forked.
         overwritten: Rule that watches for swept names that the notebook overwrites.
         stopped_by: Why the sweep ended before the study had all its trials. None if it has them
@@ -182,6 +184,7 @@ class TrialScheduler:
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
         self._has_trial_ended = threading.Event()
         self.broken: Exception | None = None
+        self.ended: dict[int, TrialRecord] = {}
         self.kernels: list[KernelUse] = []
         self.disagreements: dict[str, Sequence[Disagreement]] = {}
         self.stopped_by: str | None = None
@@ -410,7 +413,7 @@ class TrialScheduler:
             self._study.queue_again(record)
         self._has_trial_ended.set()
         self._last_end_s = time.monotonic()
-        self._records[record.number] = record
+        self._records[record.number] = self.ended[record.number] = record
         if self.broken is None:
             self._cleaner.clean(self._records)
         if outcome.kernel is not None:
@@ -437,11 +440,10 @@ class TrialScheduler:
             if number in records
         ]
         ended = [record for record in records.values() if record.is_final]
-        trials = self._settings.study.trials
-        to_start = left_to_begin(records.values(), trials=trials)
+        to_start = 0 if self.is_closed() else self._to_begin()
         return Snapshot(
             study=self._study.name,
-            trials=trials,
+            trials=self._settings.study.trials,
             counts=count_by_state(records.values()),
             objectives=list(self._settings.objective),
             running=running,
@@ -674,6 +676,7 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
 def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progress:
     """Return the progress of a running trial."""
     pid = running.points.pid
+    is_withheld = running.control.phase is Phase.WITHHELD
     return Progress(
         run_id=trial.run_id,
         params=trial.params,
@@ -686,6 +689,7 @@ def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progre
         # No table shows the memory of frozen trials, of which there may be hundreds.
         memory_bytes=None if pid is None or running.control.is_frozen else memory_of(pid),
         host=running.points.host,
-        waits_for=running.control.waits_for,
+        waits_for=running.control.waits_for
+        or ("the proof of forked kernels" if is_withheld else ""),
         is_frozen=running.control.is_frozen,
     )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from ...notebooks.compare import Execution, compare
-from ...notebooks.metadata import BLANK, metadata_of, read_metadata
-from ...notebooks.reading import read_notebook
-from ...notebooks.scores import series_of
+from ...answer import are_equal, execution_of
+from ...notebooks.compare import Execution
+from ...notebooks.metadata import BLANK, read_metadata
 from ...trials import TrialRecord, TrialState, is_coarse
 
 #: This number of completed trials with different params is compared (chosen, not measured).
@@ -79,7 +77,7 @@ class WorthlessRule:
         read: Callable[[TrialRecord], Execution] | None = None,
     ) -> None:
         self._code, self._names, self._code_of = code, {*names}, code_of or _code_of
-        self._read = read or _execution_of
+        self._read = read or execution_of
         self._has_other_code: dict[int, bool] = {}
         self._lock = threading.Lock()
         self._is_decided = False
@@ -107,7 +105,7 @@ class WorthlessRule:
                 return None
         run_ids = [record.run_id for record in compared]
         are_coarse = all(map(is_coarse, compared[0].scores.values()))
-        if are_coarse or not _are_equal([self._read(record) for record in compared]):
+        if are_coarse or not are_equal([self._read(record) for record in compared]):
             return Tied(run_ids=run_ids)
         return Worthless(run_ids=run_ids, names=_changed_names(compared))
 
@@ -138,16 +136,5 @@ def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
     return [name for name, found in values.items() if len(found) > 1]
 
 
-def _are_equal(executions: Sequence[Execution]) -> bool:
-    all_differences = [compare(first, second) for first, second in pairwise(executions)]
-    return all(found.has_equal_numbers and not found.outputs for found in all_differences)
-
-
 def _code_of(record: TrialRecord) -> str:
     return (read_metadata(record.notebook) or BLANK).code
-
-
-def _execution_of(record: TrialRecord) -> Execution:
-    node = read_notebook(record.notebook)
-    series = series_of(metadata_of(node) or BLANK)
-    return Execution(cells=node.cells, scores=record.scores, series=series)

@@ -603,3 +603,19 @@ def test_the_first_trials_know_the_duration_of_the_observed_run_that_became_tria
     scheduler.close()
     given = [trial for slot in begun if (trial := slot.result()) is not None]
     assert [running.usual_s for _, running in given] == [7.0, 7.0]
+
+
+def test_once_the_sweep_is_stopped_the_time_left_counts_only_running_trials(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    settings = small_settings("left", study={"trials": 20})
+    study, stop_switch = Study.open(storage, settings), StopSwitch(Events())
+    scheduler = make_scheduler(study, settings, jobs=1, stop_switch=stop_switch)
+    first = scheduler.next_trial()
+    assert first is not None
+    scheduler.finish_trial(first[0], replace(scored(*first), duration_s=60.0))
+    assert scheduler.next_trial() is not None
+    assert (scheduler.snapshot().left_s or 0) > 1000
+    stop_switch.close("Ctrl-C")
+    assert (scheduler.snapshot().left_s or 0) <= 60
+    scheduler.close()
