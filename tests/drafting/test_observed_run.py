@@ -261,7 +261,7 @@ def test_the_tag_skip_is_advised_for_the_failing_cell_and_not_for_one_tagged_rai
     node = nbformat.read(file, 4)
     node.cells[1].metadata["tags"] = ["raises-exception"]
     nbformat.write(node, file)
-    with pytest.raises(FailedRunError, match="this cell, code cell 3: tag it `skip`"):
+    with pytest.raises(FailedRunError, match="tag code cell 3 `skip`"):
         observed(tmp_path)
 
 
