@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import quick_imports  # noqa: F401
 from commands import hasten_sqlite, launch_writer, read_migrations_once
+from hypothesis import settings as hypothesis_settings
 from jupyter_client.launcher import launch_kernel
 from jupyter_client.provisioning import local_provisioner
 from kernel_boots import STARTS, boot_forked
@@ -40,6 +41,10 @@ LONGEST = (
 #: Patterns for an option `-m` that only excludes markers, and for the line with a file's markers.
 _LEAVES_OUT = re.compile(r"not \w+( and not \w+)*")
 _MARKS_OF_FILE = re.compile(r"^pytestmark = (\[[^]]*\]|.*)$", re.MULTILINE)
+
+# On a busy machine, an example can take longer than the 200 ms that Hypothesis allows.
+hypothesis_settings.register_profile("any machine", deadline=None)
+hypothesis_settings.load_profile("any machine")
 
 # Imported modules stay, so the garbage collector is off until all tests are collected.
 gc.disable()

@@ -75,10 +75,12 @@ _FEWEST_FOR_NOISE, _STDS_OF_NOISE = 30, 1.96
 #: loses at most `_LOST_SHARE` of the winner's lead over the median of the first trials. The first
 #: trials are the first quarter, but at least `_FIRST_TRIALS` (all chosen).
 _TIME_SHARE, _LOST_SHARE, _FIRST_TRIALS = 0.5, 0.1, 10
-#: If the winner takes fewer seconds than this, no cheaper trial is named (chosen): the first trials
-#: start their kernels and import the libraries, which takes up to half a minute, and later trials
-#: are forked.
-_SHORTEST_S = 60.0
+#: If no trial takes this number of seconds, the answer gives the median time alone (chosen).
+_SHORTEST_S = 2.0
+#: If the trial in question takes fewer seconds than this, the answer explains its time by no param
+#: (chosen): the first trials start their kernels and import the libraries, which takes up to half a
+#: minute, and later trials are forked.
+_EXPLAINED_S = 60.0
 #: The answer suggests leaving a region out of the space if at least this share of its trials fail
 #: (chosen).
 _MOSTLY = 0.8
@@ -266,7 +268,7 @@ def _n_within(study: StudySoFar, winner: TrialRecord, goal: str, noise: float) -
 
 def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial | None:
     """Return the cheapest trial that is nearly as good as the winner, if it is much cheaper."""
-    if not study.completed or winner.duration_s < _SHORTEST_S or not winner.ran_whole:
+    if not study.completed or winner.duration_s < _EXPLAINED_S or not winner.ran_whole:
         return None
     best = study.goodness(winner, goal)
     # The lead is measured from the first trials: later ones are near the winner, because the
@@ -389,7 +391,7 @@ def _spent(study: StudySoFar) -> Spent:
         median_s=median(took) if len(took) > 1 else None,
         shortest_s=min(took) if differ else None,
         longest_s=max(took) if differ else None,
-        driver=strongest_effect(timed, took) if differ else None,
+        driver=strongest_effect(timed, took) if differ and max(took) >= _EXPLAINED_S else None,
         cost=study.cost,
         cost_per_trial=study.cost / n_completed if study.cost is not None and n_completed else None,
     )

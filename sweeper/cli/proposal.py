@@ -274,6 +274,7 @@ class _Proposal:
         self._run, self._notebook, self._options = run, notebook, options
         self._jobs, self._file, self._console = jobs, file, console
         self._left_out: list[str] = []
+        self._n_trials = 1
         self._is_asked = False
         if options.score is None:
             self._chosen, self._direction = run.best, run.best.direction
@@ -445,7 +446,7 @@ class _Proposal:
         return False
 
     def _plan_words(self) -> str:
-        others = (self._options.trials or _TRIALS) - 1
+        others = self._n_trials - 1
         left_s = others * self._run.duration_s / self._jobs
         return (
             f"{others} more trials take about {duration(left_s)}, {self._jobs} at once"
@@ -485,7 +486,10 @@ class _Proposal:
         Raises:
             NotebookError: No param influences the chosen score.
         """
+        from ..settings.yaml_reader import read_yaml
+
         drafted = self._drafted()
+        self._n_trials = self._options.trials or read_yaml(drafted)["study"]["trials"]
         space = _section(drafted, "space:")
         swept = [line for line in space if not line.startswith(_LEFT_OUT)]
         self._left_out = space[len(swept) :]

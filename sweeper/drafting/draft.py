@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..settings.yaml_reader import read_yaml
 from .places import (
     as_flow,
     behind,
@@ -137,7 +139,7 @@ def draft(
             f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",
             *([f"# {about_seeds}"] if about_seeds else []),
         ],
-        ["study:", f"  trials: {trials}"],
+        ["study:", *_size_of_study(params.swept, trials)],
         ["objective:", *objective],
         *([sources] if (sources := _sources_of(scores)) else []),
         ["space:", *swept, *left_out],
@@ -147,6 +149,27 @@ def draft(
         ],
     ]
     return _NOT_IN_YAML.sub(" ", "\n\n".join(map("\n".join, sections))) + "\n"
+
+
+def _n_values(entry: Any) -> float:
+    """Return the number of values of a drafted entry of the space, infinite for real numbers."""
+    if isinstance(entry, list):
+        return len(entry)
+    low, high = entry["low"], entry["high"]
+    is_whole = isinstance(low, int) and isinstance(high, int)
+    return high - low + 1 if is_whole else math.inf
+
+
+def _size_of_study(swept: Sequence[str], trials: int) -> list[str]:
+    """Return the lines that state the number of trials.
+
+    If the space has no more combinations than this, each one is run once.
+    """
+    counts = [_n_values(entry) for entry in read_yaml("\n".join(swept)).values()]
+    n_combinations = math.prod(counts)
+    if n_combinations > trials:
+        return [f"  trials: {trials}"]
+    return [f"  trials: {n_combinations}", "  sampler: grid    # each combination once"]
 
 
 def _sources_of(scores: Sequence[Score]) -> list[str]:

@@ -41,6 +41,9 @@ _NATIVE_LOG = re.compile(
     r"(?:To enable the following instructions: .*\n?)?",
     re.MULTILINE,
 )
+#: Matches what makes text coloured or bold, as Keras does with `3s`. It ends in a letter, so that a
+#: number behind it would not count as a word of its own.
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 #: Matches texts that differ between any two processes, and so are not compared. The possessive
 #: quantifiers (`++`) keep the search fast: without them, its time grows with the square of the
 #: number of digits.
@@ -328,6 +331,7 @@ def _joined(part: Any) -> str:
 
 
 def _masked(text: str) -> str:
+    text = _COLOURS.sub("", text)
     bars = _PROGRESS_BAR.sub(lambda bar: re.sub(r"[\d.,:?█▏▎▍▌▋▊▉# ]+", "…", bar[0]), text)
     return _VOLATILE.sub("…", _PLACE.sub(r"\1", bars))
 

@@ -32,6 +32,7 @@ from ..kernels import choose_kernel
 from ..notebooks.fingerprint import fingerprint_of, tags_of
 from ..notebooks.local_code import local_code
 from ..notebooks.research import ResearchNotebook
+from ..notebooks.seeds import own_seeds, replaceable
 from ..notebooks.shared_cells import check_shared_cells
 from ..page import shown_surfaces
 from ..search.pruners import make_pruner
@@ -512,6 +513,8 @@ class Sweep:
         names = [*self.plan.settings.search_space, *self.plan.settings.fixed]
         used = ", ".join(self.plan.notebook.used_in_parameters_cell(names))
         no_seed = None if "seed" in names else self.plan.notebook.why_no_seed()
+        if replaceable(own_seeds(self.plan.notebook.assignments.cells), self.plan.notebook.node):
+            no_seed = None  # Runs on other seeds replace the seeds where libraries get them.
         return [
             *(
                 [f"the parameters cell uses {used}, so the value is replaced in that cell"]

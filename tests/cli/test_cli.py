@@ -324,6 +324,7 @@ def proposed(*words: str) -> proposal._Proposal:
         duration_s=60.0,
         named={score.name: score for score in scores}.get,
         drafted=lambda *_, chosen, direction, **__: (
+            "study:\n  trials: 12\n\n"
             f"space:\n  # {chosen.name} {direction}\n\nstart:\n  - {{x: 1}}\n  - {{x: 2}}"
         ),
     )

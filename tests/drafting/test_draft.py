@@ -522,3 +522,15 @@ def test_a_draft_says_whether_a_training_sets_no_seed_or_which_seed_it_sets(
     notebook = write_notebook(tmp_path / "n.ipynb", imports + cell, parameters="lr = 0.1")
     head = draft(ResearchNotebook(notebook)).partition("study:")[0]
     assert ("seed" in head) is (line is not None) and (line or "") in head
+
+
+def test_a_draft_runs_each_combination_once_if_there_are_no_more_than_its_trials(
+    tmp_path: Path,
+) -> None:
+    training = "model.fit(x, batch_size=batch_size)"
+    few = write_notebook(tmp_path / "few.ipynb", training, parameters="batch_size = 64")
+    study = checked(tmp_path, ResearchNotebook(few)).study
+    assert (study.trials, study.sampler.name) == (5, "grid")
+    many = write_notebook(tmp_path / "many.ipynb", training, parameters="batch_size = 64\nlr = 0.1")
+    study = checked(tmp_path, ResearchNotebook(many)).study
+    assert (study.trials, study.sampler.name) == (20, "auto")

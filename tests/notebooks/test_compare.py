@@ -111,6 +111,7 @@ def test_params_and_package_versions_that_differ_are_listed_with_both_values() -
             "/z/imports.py:9: TqdmWarning: no\n  run()\nend",
         ),
         ("started 2026-11-21 10:11:12", "started 2026-11-22 09:00:01"),
+        ("\x1b[1m3s\x1b[0m 56ms/step - loss: 0.5", "\x1b[1m2s\x1b[0m 48ms/step - loss: 0.5"),
         ("epoch 1, 93.2 it/s", "epoch 1, 88.1 it/s"),
         ("Elapsed: 12.25", "Elapsed: 13.5"),
         ("run 1b4e28ba-2fa1-11d2-883f-0016d3cca427", "run 6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
