@@ -72,7 +72,7 @@ class SyncError(SweepError):
 
 
 class StoppedError(SweepError):
-    """The sweep was stopped before its first trial, as while it waited for workers of a cluster."""
+    """The sweep was stopped while it waited for its remote copy or for workers of a cluster."""
 
 
 class DataError(SweepError):

@@ -82,6 +82,10 @@ def _print_error(message: str) -> None:
     print("notebook_hpo.py:", "\n".join(lines), file=sys.stderr)
 
 
+#: A message, with the traceback of its error, but without the name of its module.
+_PLAIN = logging.Formatter("%(message)s")
+
+
 class _ToStderr(logging.Handler):
     """Writes to the current `sys.stderr`, which the live table replaces while it is displayed.
 
@@ -92,7 +96,7 @@ class _ToStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         ours = logging.getLogger("sweeper")
         is_plain = record.name.startswith(f"{ours.name}.") and not ours.isEnabledFor(logging.INFO)
-        print(record.getMessage() if is_plain else self.format(record), file=sys.stderr)
+        print(_PLAIN.format(record) if is_plain else self.format(record), file=sys.stderr)
 
 
 def _quiet_libraries(*, verbose: bool) -> None:

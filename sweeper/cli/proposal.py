@@ -216,8 +216,9 @@ def _observed(
             try:
                 observer.run()
             except FailedRunError:
-                file = display_path(paths.folder / OBSERVED_NAME)
-                console.progress(f"the run has failed; its outputs are in {file}")
+                file = paths.folder / OBSERVED_NAME
+                if file.exists():
+                    console.progress(f"the outputs of the run are in {display_path(file)}")
                 raise
             finally:
                 held.is_needed = (paths.folder / OBSERVED_NAME).exists()
@@ -488,6 +489,7 @@ class _Proposal:
         """
         from ..settings.yaml_reader import read_yaml
 
+        self._left_out = []
         drafted = self._drafted()
         self._n_trials = self._options.trials or read_yaml(drafted)["study"]["trials"]
         space = _section(drafted, "space:")

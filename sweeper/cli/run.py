@@ -130,7 +130,7 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
         except StoppedError as error:
             console.close()
             _log.warning("%s; the same command begins again", error)
-            return received[-1] if received else NOTHING_COMPLETED
+            return received[-1] if received else INTERRUPTED
         console.close()
         if events is not None:
             events.write("sweep_ended", result=result.to_json())

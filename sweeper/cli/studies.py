@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -216,9 +215,6 @@ def export(options: argparse.Namespace) -> int:
         if code.parameters is not None:
             written["parameters"] = display_path(code.parameters)
             console.line(f"  its parameters file: {written['parameters']}")
-            if code.missing is not None:
-                words = ["cp", written["parameters"], display_path(code.missing)]
-                console.line(f"  to put it back: {shlex.join(words)}")
     elif not written:
         page = write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
         console.line(f"{name}: {display_path(page)}")

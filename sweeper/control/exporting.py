@@ -160,13 +160,10 @@ class WrittenCode:
     Attributes:
         notebook: The notebook.
         parameters: The parameters file. None if the settings of the study came from no file.
-        missing: Path next to the research notebook to which the parameters file can be copied,
-            because it is missing there. None if it is there, or if the notebook is missing.
     """
 
     notebook: Path
     parameters: Path | None = None
-    missing: Path | None = None
 
 
 def write_code(existing: ExistingStudy, run_id: str) -> WrittenCode:
@@ -205,13 +202,10 @@ def write_code(existing: ExistingStudy, run_id: str) -> WrittenCode:
     except ValueError as error:
         raise StudyError(f"trial {run_id}: its code cannot be written: {error}") from error
     notebook = folder / os.path.relpath(notebook_path, above)
-    parameters = missing = None
+    parameters = None
     if snapshot.parameters_name:
         parameters = notebook.with_name(snapshot.parameters_name)
         files.setdefault(parameters, snapshot.parameters.encode())
-        research = Path(existing.study.facts.notebook)
-        original = research.with_name(snapshot.parameters_name)
-        missing = original if research.exists() and not original.exists() else None
     environment = existing.paths.environment(metadata.environment)
     if environment.exists():
         files.setdefault(folder / _ENVIRONMENT, environment.read_bytes())
@@ -228,4 +222,4 @@ def write_code(existing: ExistingStudy, run_id: str) -> WrittenCode:
             raise OutputError(
                 f"--code {run_id}: {file} cannot be written: {first_line(error)}"
             ) from error
-    return WrittenCode(notebook=notebook, parameters=parameters, missing=missing)
+    return WrittenCode(notebook=notebook, parameters=parameters)

@@ -189,11 +189,6 @@ class Evaluations:
         test: ast.expr | None,
         loops: Sequence[ast.AST],
     ) -> None:
-        if isinstance(node, ast.For | ast.comprehension) and is_over_folds(node):
-            tuples = [part for part in ast.walk(node.target) if isinstance(part, ast.Tuple)]
-            for pair in tuples[-1:]:
-                for rows, data in zip(pair.elts[-2:], ("train", "val"), strict=False):
-                    self._folds[self._key(rows, scope)] = data
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._functions[node.name] = node
@@ -248,6 +243,11 @@ class Evaluations:
                     self._add(function.value, added)
                 if name in ("print", "display", "write", "info"):
                     self.printings += _printings(node, scope, index, len(loops))
+        if isinstance(node, ast.For | ast.comprehension) and is_over_folds(node):
+            tuples = [part for part in ast.walk(node.target) if isinstance(part, ast.Tuple)]
+            for pair in tuples[-1:]:
+                for rows, data in zip(pair.elts[-2:], ("train", "val"), strict=False):
+                    self._folds[self._key(rows, scope)] = data
         for field, part in ast.iter_fields(node):
             for child in part if isinstance(part, list) else [part]:
                 if isinstance(child, ast.AST):
@@ -296,6 +296,8 @@ class Evaluations:
         key = self._key(target, binding.scope)
         if key[1]:  # a target without a text could never be looked up
             self._bindings[key].append(binding)
+            if not binding.is_added:
+                self._folds.pop(key, None)  # If the name had rows of a fold, it has others now.
 
     def _bind(
         self, target: ast.expr, value: ast.expr, scope: ast.AST | None, *, is_loop: bool = False
@@ -477,7 +479,7 @@ class Evaluations:
             if found.kind is Kind.UNKNOWN and name in self._chosen_by:
                 return replace(found, direction=self._chosen_by[name])
             # A function of the notebook that gets rows of both kinds may evaluate either.
-            folds = {self._fold_of(argument, scope, ()) for argument in call.args} - {""}
+            folds = {self._fold_of(argument, scope, set()) for argument in call.args} - {""}
             words = named.words if _agree(named, found) else found.words
             return replace(found, words=(*words, *(folds if len(folds) == 1 else ())))
         data = self._data_of(call.args, scope)
@@ -556,15 +558,15 @@ class Evaluations:
         The rows of a fold decide, where an argument has some. Else words in names do.
         """
         for argument in arguments:
-            if data := self._fold_of(argument, scope, ()):
+            if data := self._fold_of(argument, scope, set()):
                 return [data]
         return data_in(arguments)
 
-    def _fold_of(self, node: ast.expr, scope: ast.AST | None, path: Sequence[str]) -> str:
+    def _fold_of(self, node: ast.expr, scope: ast.AST | None, seen: set[str]) -> str:
         """Return of which part of a fold code is, `train` or `val`. Empty if it is of none.
 
         Args:
-            path: Names of the variables that were followed to the code.
+            seen: Names of the variables that were followed already. It grows.
         """
         called = {
             part
@@ -573,14 +575,15 @@ class Evaluations:
             for part in ast.walk(call.func)
         }
         for part in ast.walk(node):
-            if not isinstance(part, ast.Name) or part in called or part.id in path:
+            if not isinstance(part, ast.Name) or part in called or part.id in seen:
                 continue
             key = (scope, part.id)
             if key in self._folds:
                 return self._folds[key]
+            seen.add(part.id)
             # The last assignment is taken for the one that the call reads.
             for binding in reversed(self._bindings.get(key, ())):
-                if data := self._fold_of(binding.value, scope, [*path, part.id]):
+                if data := self._fold_of(binding.value, scope, seen):
                     return data
         return ""
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
-from ..errors import StoppedError
 from ..notebooks.metadata import read_metadata
 from ..search.repeats import plan_of_repeats
 from ..study.endings import unknown_end
@@ -53,7 +52,6 @@ def opened(
             sweep waits neither for the lock of the remote copy nor for MLflow.
 
     Raises:
-        StoppedError: The sweep was stopped, and the study has no trials.
         SweepError: The outputs, the study or MLflow cannot be used.
     """
     with ExitStack() as stack:
@@ -99,8 +97,6 @@ def opened(
         folder.is_needed = is_restored
         check_resumed(plan, study, is_restored=is_restored)
         if not study.records():
-            if is_stopped() and plan.confirming is None:
-                raise StoppedError("the sweep was stopped before its first trial")
             paths.notes.unlink(missing_ok=True)  # An earlier study in this folder left them.
         learned = to_learn(plan, study)
         _note_places(plan, study)

@@ -162,7 +162,7 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
         raise StudyError(
             f"the study {name!r} has {len(records)} trial(s) already, and there is no "
             f"{parameters}; put the file back (`notebook_hpo.py export {shlex.join(words)} --code "
-            f"{records[0].run_id}` writes the one of a trial, and says how to put it back), or "
+            f"{records[0].run_id}` writes the one of a trial, to be copied to {parameters}), or "
             f"begin another study with {plan.paths.options_of_another}"
         )
 

@@ -96,7 +96,7 @@ class Sweep:
     def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
         self.plan = plan
         self._notifier = Notifier(plan.settings.notify, plan.settings.name)
-        self._is_preempted = self._is_stopped_from_outside = False
+        self._is_preempted = False
         self._events = Events(self._notifier.observe, *([observer] if observer else []))
         self._stop_switch = StopSwitch(self._events)
         self._chores = Chores()
@@ -241,7 +241,6 @@ class Sweep:
             by: Who stops the sweep and why, in words for the summary.
             now: Whether to stop the running trials.
         """
-        self._is_stopped_from_outside = True
         if now:
             self._stop_switch.stop_all(by)
         else:
@@ -286,7 +285,6 @@ class Sweep:
         seeds. In a Jupyter notebook, the cell's output shows the live table meanwhile.
 
         Raises:
-            StoppedError: The sweep was stopped before the study had a trial.
             SweepError: The outputs, the study or MLflow cannot be used. No kernel was started.
             BrokenError: The study's storage was lost, or its sampler failed, while trials ran.
         """
@@ -400,9 +398,6 @@ class Sweep:
             # If another sweep has taken over the study, end here, so that MLflow gets no old state
             # of its runs.
             study.check_held()
-            if self._is_stopped_from_outside and plan.confirming is None and not study.records():
-                # There is nothing to write. To make the default MLflow store would take seconds.
-                raise StoppedError("the sweep was stopped before its first trial")
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
                     # Compute these while another process still writes the last trials to MLflow.

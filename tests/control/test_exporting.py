@@ -37,9 +37,7 @@ def test_the_code_of_a_script_is_exported_as_a_notebook(tmp_path: Path) -> None:
     assert {file.name for file in written.parent.iterdir()} == {"train.ipynb", "model.py"}
 
 
-def test_a_parameters_file_that_is_missing_next_to_its_notebook_can_be_put_back(
-    tmp_path: Path,
-) -> None:
+def test_the_exported_code_of_a_trial_has_its_parameters_file(tmp_path: Path) -> None:
     paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="exported")
     study = opened_in(paths, SETTINGS)
     record = asked(study, SETTINGS, paths)
@@ -58,8 +56,5 @@ def test_a_parameters_file_that_is_missing_next_to_its_notebook_can_be_put_back(
     study.close()
     existing = find_study(str(paths.folder), storage=None)
     written = write_code(existing, record.run_id)
-    assert written.missing == tmp_path / "my.yml"
     assert written.parameters is not None
     assert written.parameters.read_text() == "study: {trials: 3}\n"
-    written.missing.write_text("mine")
-    assert write_code(existing, record.run_id).missing is None

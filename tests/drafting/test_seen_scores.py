@@ -934,6 +934,20 @@ def test_an_error_of_folds_is_of_the_training_data_only_if_it_is_of_the_training
     assert {Doubt.TRAINING in score.doubts for score in (mean, last)} == {is_of_training}
 
 
+def test_rows_of_a_fold_are_no_longer_those_of_a_variable_that_gets_other_rows(
+    tmp_path: Path,
+) -> None:
+    begin = "from sklearn.metrics import accuracy_score\nX = y = np.array([1, 2])"
+    loop = "for train, test in Folds().split(X):\n    Model().fit()"
+    split = "train, test = [0], [1]\nacc = accuracy_score(y[test], [1])"
+    chains = "\n".join(f"d{n + 1} = len(str(d{n})) + len(str(d{n}))" for n in range(30))
+    long = f"d0 = X\n{chains}\nother = accuracy_score([d30], [1])"
+    scores = seen(tmp_path, TRAINED, FOLDED, begin, loop, split, long)
+    (acc,) = (score for score in scores if score.name == "acc")
+    assert Doubt.TRAINING not in acc.doubts
+    assert "a test score" in acc.about
+
+
 def test_a_displayed_cross_validation_is_called_again_in_each_trial_and_a_list_in_a_variable_is_not(
     tmp_path: Path,
 ) -> None:

@@ -17,7 +17,7 @@ from studies import scored, sweep_of, until
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
 from sweeper.control.steering import enqueue
-from sweeper.errors import BrokenError, StoppedError, StudyError
+from sweeper.errors import BrokenError, StudyError
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.study.storage import MirroredStorage
 from sweeper.study.study import Study
@@ -340,26 +340,6 @@ def test_the_trials_option_overrides_the_number_in_the_settings(tmp_path: Path) 
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
     result = sweep_of(notebook, "few", scored, options={"trials": 2}).run()
     assert len(result.records) == 2
-
-
-def test_a_sweep_that_is_stopped_before_its_first_trial_ends_at_once_and_leaves_nothing(
-    make_sweep: Make, tmp_path: Path
-) -> None:
-    sweep = make_sweep(scored)
-    sweep.stop("Ctrl-C")
-    with pytest.raises(StoppedError):
-        sweep.run()
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_sweep_that_is_stopped_while_it_begins_does_not_wait_for_mlflow(
-    make_sweep: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep = make_sweep(scored)
-    monkeypatch.setattr(TrialLog, "finish", Mock(side_effect=AssertionError("it waits")))
-    monkeypatch.setattr(opening, "_note_call", lambda *_: sweep.stop("Ctrl-C"))
-    with pytest.raises(StoppedError):
-        sweep.run()
 
 
 def test_a_result_counts_the_trials_of_this_sweep(make_sweep: Make) -> None:
