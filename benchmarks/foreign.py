@@ -122,7 +122,7 @@ def main() -> int:
 
 
 def compared(foreign: Foreign, folder: Path, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Sweep a notebook with forked and with started kernels, and compare the results.
+    """Sweep a notebook with forked and with fresh kernels, and compare the results.
 
     Args:
         foreign: The notebook.

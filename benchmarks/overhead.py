@@ -4,7 +4,7 @@
 
 Each round runs one batch of trials with every contender, so that a change of the machine's load
 affects all of them. The batches of notebook-hpo are whole sweeps: Optuna on SQLite, the executed
-notebooks, scores, MLflow with both artifacts. Its first trials run in started kernels (the
+notebooks, scores, MLflow with both artifacts. Its first trials run in fresh kernels (the
 warm-up), until kernels can be forked. "ms a trial" is the time from one trial's start to the next
 trial's start after the warm-up, times the number of trials at once. "with warm-up" is the time of
 the whole sweep per trial. "on the path" is the time between the last cell of a trial and the first

@@ -76,8 +76,8 @@ class Drawing:
 
 def forking() -> None:
     """Draw the proof that forked kernels change no number."""
-    drawing = Drawing(760, 300, "The first trial is run in a started kernel and in a forked one")
-    drawing.box(20, 30, 180, 60, "trial 0000", "in a started kernel", colour=ORANGE)
+    drawing = Drawing(760, 300, "The first trial is run in a fresh kernel and in a forked one")
+    drawing.box(20, 30, 180, 60, "trial 0000", "in a fresh kernel", colour=ORANGE)
     drawing.box(280, 30, 200, 60, "zygote: imports what", "the notebook's code shows", colour=BLUE)
     drawing.box(560, 14, 180, 40, "0001 …, withheld", colour=GREY)
     drawing.box(560, 66, 180, 40, "trial 0000, forked", colour=BLUE)
@@ -86,7 +86,7 @@ def forking() -> None:
     drawing.box(280, 140, 200, 50, "scores, steps, outputs:", "equal to the last bit?", colour=INK)
     drawing.arrow((110, 90), (110, 165), (278, 165))
     drawing.arrow((650, 106), (650, 165), (482, 165))
-    drawing.box(20, 230, 220, 50, "no: 0001 … run again,", "in started kernels", colour=ORANGE)
+    drawing.box(20, 230, 220, 50, "no: 0001 … run again,", "in fresh kernels", colour=ORANGE)
     drawing.box(
         520, 230, 220, 50, "yes: 0001 … count, and", "later kernels are forked", colour=GREEN
     )

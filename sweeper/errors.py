@@ -89,7 +89,8 @@ class BrokenError(SweepError):
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its class name if the message is empty."""
-    return shortened(str(error).strip().partition("\n")[0].rstrip() or type(error).__name__)
+    line = str(error).strip().partition("\n")[0].rstrip()
+    return shortened(line or type(error).__name__)
 
 
 def listed(lines: Sequence[str]) -> str:
@@ -98,7 +99,9 @@ def listed(lines: Sequence[str]) -> str:
     At most `MOST_LINES` of the lines are in the message.
     """
     left = len(lines) - MOST_LINES
-    return "\n".join(lines if left <= 1 else [*lines[:MOST_LINES], f"and {left:,} more"])
+    if left > 1:
+        lines = [*lines[:MOST_LINES], f"and {left:,} more"]
+    return "\n".join(lines)
 
 
 def shortened(message: str, at_most: int = 2000) -> str:

@@ -6,7 +6,6 @@ and so block its writers. All other files have the mode that the user's umask gi
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
 import shutil
@@ -15,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
@@ -25,6 +23,8 @@ PRIVATE = 0o600
 PART = ".part"
 #: Pattern of the names that `beside` returns.
 _PARTS = f".*.{'[0-9a-f]' * 8}{PART}"
+#: Ends of the names of the files that SQLite keeps next to a database.
+DATABASE_LOGS = ("-wal", "-shm", "-journal")
 #: A file that is still being written, and has not changed for this many seconds, was left by a
 #: process that was killed (chosen, not measured).
 ABANDONED_S = 24 * 3600.0
@@ -33,10 +33,17 @@ ABANDONED_S = 24 * 3600.0
 def files_below(folder: Path) -> list[Path]:
     """Return all files below a folder, except files that are still being written."""
     found: list[Path] = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.endswith(PART)]
-        found += [Path(place, name) for name in sorted(names) if not name.endswith(PART)]
+    for above, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.endswith(PART))
+        found += [Path(above, name) for name in sorted(names) if not name.endswith(PART)]
     return found
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free disk space in bytes for a folder, which may not exist yet."""
+    # `Path.exists` raises an error in a folder that this user may not enter.
+    existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
+    return shutil.disk_usage(existing).free
 
 
 def make_private_folder(folder: Path) -> None:
@@ -52,7 +59,7 @@ def make_private_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True)
     found = folder.lstat()  # Do not follow a link.
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if is_ours and not stat.S_IMODE(found.st_mode) & 0o022:
+    if is_ours and not found.st_mode & 0o022:
         folder.chmod(0o700)
     if not is_private_folder(folder):
         raise PermissionError(
@@ -73,15 +80,11 @@ def private_folder(folder: Path) -> Path:
     with suppress(PermissionError):
         make_private_folder(folder)
         return folder
-
-    def ours() -> Path | None:
-        for path in sorted(folder.parent.glob(f"{glob.escape(folder.name)}.*")):
-            with suppress(OSError):  # The folder was removed meanwhile.
-                if is_private_folder(path):
-                    return path
-        return None
-
-    return ours() or Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    for other in sorted(folder.parent.glob(f"{glob.escape(folder.name)}.*")):
+        with suppress(OSError):  # The folder was removed meanwhile.
+            if is_private_folder(other):
+                return other
+    return Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
 
 
 def is_private_folder(folder: Path) -> bool:
@@ -92,7 +95,7 @@ def is_private_folder(folder: Path) -> bool:
     """
     found = folder.lstat()  # Do not follow a link.
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return is_ours and not stat.S_IMODE(found.st_mode) & 0o077
+    return is_ours and not found.st_mode & 0o077
 
 
 def below(folder: Path, name: str) -> Path:
@@ -108,7 +111,7 @@ def below(folder: Path, name: str) -> Path:
         ValueError: The name is empty or absolute, or leads out of the folder.
     """
     path = PurePosixPath(name)
-    is_plain = bool(path.parts) and str(path) == name and "\0" not in name
+    is_plain = path.parts and str(path) == name and "\0" not in name
     if not is_plain or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r}: expected the relative path of a file below {folder}")
     return folder / name
@@ -121,14 +124,18 @@ def files_within(folder: Path) -> Iterator[tuple[str, Path]]:
     the folder, and links to folders, are left out: their targets do not belong to the study.
     """
     top = os.path.realpath(folder)
-    for above, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.endswith(PART))
-        for path in (Path(above, name) for name in sorted(names) if not name.endswith(PART)):
-            is_ours = Path(os.path.realpath(path)).is_relative_to(top)
-            # Also yield a file that was removed after the folder was listed. The caller must know
-            # that it existed, because a file that has replaced it is not in this list.
-            if is_ours and (path.is_file() or not os.path.lexists(path)):
-                yield path.relative_to(folder).as_posix(), path
+    for path in files_below(folder):
+        is_ours = Path(os.path.realpath(path)).is_relative_to(top)
+        # Also yield a file that was removed after the folder was listed. The caller must know that
+        # it existed, because a file that has replaced it is not in this list.
+        if is_ours and (path.is_file() or not os.path.lexists(path)):
+            yield path.relative_to(folder).as_posix(), path
+
+
+def remove_database(file: Path) -> None:
+    """Remove an SQLite file with its logs, which SQLite would apply to another file of its name."""
+    for ending in ("", *DATABASE_LOGS):
+        Path(f"{file}{ending}").unlink(missing_ok=True)
 
 
 def beside(path: Path) -> Path:
@@ -137,7 +144,7 @@ def beside(path: Path) -> Path:
     Its name is random, because several threads, processes and machines may write the same file at
     once.
     """
-    return path.with_name(f".{path.name}.{token_hex(4)}.part")
+    return path.with_name(f".{path.name}.{token_hex(4)}{PART}")
 
 
 def remove_abandoned(study_folder: Path) -> None:
@@ -146,8 +153,9 @@ def remove_abandoned(study_folder: Path) -> None:
     Such files are in a study's folder, or next to it, where the executed notebooks are.
     """
     now_s = time.time()
-    for above, _, names in chain(islice(os.walk(study_folder.parent), 1), os.walk(study_folder)):
-        for path in (Path(above, name) for name in fnmatch.filter(names, _PARTS)):
+    folders = [study_folder.parent, *(Path(above) for above, _, _ in os.walk(study_folder))]
+    for folder in folders:
+        for path in folder.glob(_PARTS):
             with suppress(OSError):
                 if now_s - path.stat().st_ctime > ABANDONED_S:
                     path.unlink()

@@ -229,8 +229,10 @@ def remove(folder: Path) -> None:
 def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # The guard must not end before its sweep.
-    token, folder = (os.fsdecode(sys.stdin.buffer.readline()).rstrip("\n") for _ in range(2))
-    while sys.stdin.buffer.read(1):
+    pipe = sys.stdin.buffer
+    token = os.fsdecode(pipe.readline()).rstrip("\n")
+    folder = os.fsdecode(pipe.readline()).rstrip("\n")
+    while pipe.read(1):
         pass
     if not folder:  # The sweep was killed before it had started anything.
         return

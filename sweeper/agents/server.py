@@ -142,15 +142,15 @@ class Agent:
         """
         from ..control.lookup import clean_up_after_crash
 
-        result, findings = self._result, []
+        result, findings = self._result, list[str]()
         if result is not None and wait([result], wait_s).done:
-            error = result.exception()
-            if error:
-                findings = [str(error)]
+            if error := result.exception():
+                findings.append(str(error))
             else:
                 ended = result.result()
-                why = ended.why_incomplete
-                findings = [*([] if why is None else [why]), *ended.findings]
+                if ended.why_incomplete is not None:
+                    findings.append(ended.why_incomplete)
+                findings += ended.findings
         studies = self._studies().values()
         searches = [existing for existing in studies if existing.study.facts.confirms is None]
         chosen = searches if study is None else [self._study(study)]
@@ -234,8 +234,10 @@ class Agent:
                 "and the score must differ between seeds, so that its noise is known"
             )
             return {"counts": False, "why": why}
-        why = "not shown to be better" if found[0] <= 0 else "better on the same seeds, at 95 %"
-        return {"counts": found[0] > 0, "why": why, "gain": sum(found) / 2, "interval": found}
+        counts, why = found[0] > 0, "not shown to be better"
+        if counts:
+            why = "better on the same seeds, at 95 %"
+        return {"counts": counts, "why": why, "gain": sum(found) / 2, "interval": found}
 
     def close(self) -> None:
         """Stop the running sweep. The next sweep of its study resumes it."""

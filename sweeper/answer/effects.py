@@ -7,7 +7,7 @@ the tests insensitive to a few outliers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -48,31 +48,31 @@ def clear_effects(
         The pair is None if no pair has a joint effect.
     """
     ranks = _ranks([record.scores[objective] for record in completed])
-    names = [p for p in completed[0].params if all(p in trial.params for trial in completed)]
-    every = {name: _columns([record.params[name] for record in completed]) for name in names}
-    columns = {name: own for name, own in every.items() if own.size}
-    ones = np.ones((len(ranks), 1))
-
-    def regression(names: Iterable[str]) -> _Columns:
-        return np.hstack([ones, *(columns[name] for name in names)])
-
+    columns = _columns_by_param(completed)
     # A sampler changes all params at once. So the test of a param accounts for the other params, if
     # there are enough trials.
-    has_enough = 2 * sum(own.shape[1] for own in columns.values()) < len(completed)
+    n_columns = sum(own.shape[1] for own in columns.values())
+    has_enough = 2 * n_columns < len(completed)
     chances = {}
     for name, own in columns.items():
-        known = regression(other for other in columns if other != name and has_enough)
+        others = [columns[other] for other in columns if other != name]
+        known = _regression(len(ranks), others if has_enough else [])
         chances[name], _ = _test(known, own, ranks)
     first = sorted(columns, key=chances.__getitem__)[:_MOST_PARAMS]
-    mains, pairs = regression(first), [*combinations(first, 2)]
-    together = {}
+    clear = [name for name, chance in chances.items() if chance < _LEVEL / len(columns)]
+    return clear, _joint_effect({name: columns[name] for name in first}, ranks)
+
+
+def _joint_effect(columns: Mapping[str, _Columns], ranks: _Columns) -> tuple[str, str] | None:
+    """Return the pair of params with the largest joint effect. None if no pair has one."""
+    alone, pairs = _regression(len(ranks), [*columns.values()]), [*combinations(columns, 2)]
+    shares = {}
     for a, b in pairs:
         products = np.einsum("ni,nj->nij", columns[a], columns[b]).reshape(len(ranks), -1)
-        chance, share = _test(mains, products, ranks)
+        chance, share = _test(alone, products, ranks)
         if chance < _LEVEL_OF_PAIRS / len(pairs) and share >= _LEAST_OF_A_PAIR:
-            together[a, b] = share
-    clear = [name for name, chance in chances.items() if chance < _LEVEL / len(columns)]
-    return clear, max(together, key=together.__getitem__, default=None)
+            shares[a, b] = share
+    return max(shares, key=shares.__getitem__, default=None)
 
 
 def strongest_effect(completed: Sequence[TrialRecord], values: Sequence[float]) -> str | None:
@@ -85,19 +85,29 @@ def strongest_effect(completed: Sequence[TrialRecord], values: Sequence[float]) 
         values: A value of each trial, such as its duration.
     """
     ranks = _ranks(values)
-    ones = np.ones((len(ranks), 1))
-    tests = {
-        name: _test(ones, own, ranks)
-        for name in completed[0].params
-        if all(name in trial.params for trial in completed)
-        if (own := _columns([record.params[name] for record in completed])).size
-    }
-    clear = {
-        name: share
-        for name, (chance, share) in tests.items()
-        if chance < _LEVEL / len(tests) and share >= _MOST_OF_IT
-    }
-    return max(clear, key=clear.__getitem__, default=None)
+    columns = _columns_by_param(completed)
+    shares = {}
+    for name, own in columns.items():
+        chance, share = _test(_regression(len(ranks), []), own, ranks)
+        if chance < _LEVEL / len(columns) and share >= _MOST_OF_IT:
+            shares[name] = share
+    return max(shares, key=shares.__getitem__, default=None)
+
+
+def _regression(n_trials: int, columns: Sequence[_Columns]) -> _Columns:
+    """Return the columns of a regression: a constant, and the columns of some params."""
+    return np.hstack([np.ones((n_trials, 1)), *columns])
+
+
+def _columns_by_param(completed: Sequence[TrialRecord]) -> dict[str, _Columns]:
+    """Return the columns of each param that can be tested and that all trials have."""
+    found = {}
+    for name in completed[0].params:
+        if all(name in trial.params for trial in completed):
+            columns = _columns([trial.params[name] for trial in completed])
+            if columns.size:
+                found[name] = columns
+    return found
 
 
 def _columns(values: Sequence[Any]) -> _Columns:

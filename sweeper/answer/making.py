@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from statistics import median, mode
 
 from ..settings import Settings
-from ..settings.space import ChoiceDimension
 from ..trials import (
     FOLD,
     Ablate,
@@ -22,13 +21,13 @@ from ..trials import (
     CheaperTrial,
     Confirm,
     Confirmation,
+    ConfirmedTrial,
     Correct,
     FailureGroup,
     Failures,
     Front,
     Importance,
     Insights,
-    LeaveOut,
     Mattered,
     Mean,
     MoreSeeds,
@@ -48,7 +47,7 @@ from ..trials import (
 )
 from ..trials.confirmation import DEFAULT_BEST, DEFAULT_SEEDS
 from .effects import clear_effects, strongest_effect
-from .regions import goes_beyond, reaches_end, region_of
+from .regions import end_reached, region_of
 from .wording import sentences_of
 
 #: The best trials are the best tenth of the trials, but at least this number (chosen). Fewer trials
@@ -81,9 +80,6 @@ _SHORTEST_S = 2.0
 #: (chosen): the first trials start their kernels and import the libraries, which takes up to half a
 #: minute, and later trials are forked.
 _EXPLAINED_S = 60.0
-#: The answer suggests leaving a region out of the space if at least this share of its trials fail
-#: (chosen).
-_MOSTLY = 0.8
 #: The answer suggests at most these numbers of trials and of seeds (chosen). If no param stands out
 #: from the noise in 60 trials, twice as many trials will hardly change that.
 _MOST_TRIALS, _MOST_SEEDS = 100, 20
@@ -142,7 +138,8 @@ class StudySoFar:
         """
         goals = self.settings.objective
         found = [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
-        if not self.is_by_fold:
+        repeat = self.settings.repeat
+        if repeat is None or not repeat.by_fold:
             return found
         return [replace(trial, params=_without_fold(trial.params)) for trial in found]
 
@@ -158,29 +155,24 @@ class StudySoFar:
         return [trial.run_id for trial in ranked]
 
     @property
-    def is_by_fold(self) -> bool:
-        """Whether each proposal runs on several folds of cross validation."""
-        return self.settings.repeat is not None and self.settings.repeat.by_fold
-
-    @property
     def n_left(self) -> int:
         """Number of trials that would run if the command of the sweep was given again.
 
         A grid may have fewer combinations than trials were planned. With `repeat`, each proposal
         needs several trials, and none begins if fewer trials than that are left.
         """
-        settings, repeat = self.settings, self.settings.repeat
+        settings, repeat, records = self.settings, self.settings.repeat, self.records
         planned = settings.study.trials if self.trials is None else self.trials
-        is_exhausted = settings.study.sampler.name in ("grid", "brute_force") and repeat is None
-        combinations = settings.search_space.count() if is_exhausted else None
-        left = left_to_begin(self.records, trials=planned, combinations=combinations)
-        fits = repeat is None or left >= repeat.runs
-        records = self.records
-        begun = sum(
-            record.by_hand for record in records if record.is_final or not record.state.has_ended
-        )
-        queued = max(0, self.by_hand - begun)
-        return queued + (left if fits or not all(record.is_final for record in records) else 0)
+        combinations = None
+        if repeat is None and settings.study.sampler.name in ("grid", "brute_force"):
+            combinations = settings.search_space.count()
+        left = left_to_begin(records, trials=planned, combinations=combinations)
+        are_all_final = all(record.is_final for record in records)
+        if repeat is not None and left < repeat.runs and are_all_final:
+            left = 0
+        begun = [record for record in records if record.is_final or not record.state.has_ended]
+        begun_by_hand = sum(record.by_hand for record in begun)
+        return left + max(0, self.by_hand - begun_by_hand)
 
     @property
     def twice_as_many(self) -> int:
@@ -211,42 +203,52 @@ def answer_of(study: StudySoFar) -> Insights:
 
 
 def _best(study: StudySoFar) -> Winner | Front | None:
-    goals, confirmation = [*study.settings.objective], study.confirmation
     if not study.best:
         return None
+    goals = [*study.settings.objective]
     if len(goals) > 1:
-        ends = {}
-        for goal in goals:
-            end = max(study.best, key=partial(study.goodness, goal=goal))
-            ends[goal] = (end.run_id, {name: end.scores[name] for name in goals})
-        return Front(
-            size=len(study.best),
-            ends=ends,
-        )
-    (best, *_), (goal,) = study.best, goals
+        return _front(study, goals)
+    (goal,) = goals
+    best, confirmation = study.best[0], study.confirmation
     scores = {goal: best.scores[goal]}
-    if confirmation is None or confirmation.winner is None:
-        same = [trial.run_id for trial in study.completed if trial.scores[goal] == scores[goal]]
-        noise = _noise(study, goal) if confirmation is None else None
-        return Winner(
-            run_id=best.run_id,
-            params=best.params,
-            scores=scores,
-            noise=noise,
-            n_within=None if noise is None else _n_within(study, best, goal, noise),
-            same_score=[run_id for run_id in same if run_id != best.run_id],
-            cheaper=_cheaper(study, best, goal),
-        )
-    winner = confirmation.winner
-    mean = Mean(
+    if confirmation is not None and confirmation.winner is not None:
+        winner = confirmation.winner
+        mean = _mean(confirmation, winner)
+        return Winner(run_id=winner.run_id, params=winner.params, scores=scores, mean=mean)
+    others = [trial for trial in study.completed if trial.run_id != best.run_id]
+    noise = _noise(study, goal) if confirmation is None else None
+    return Winner(
+        run_id=best.run_id,
+        params=best.params,
+        scores=scores,
+        noise=noise,
+        n_within=None if noise is None else _n_within(study, best, others, noise),
+        same_score=[trial.run_id for trial in others if trial.scores[goal] == scores[goal]],
+        cheaper=_cheaper(study, best, goal),
+    )
+
+
+def _front(study: StudySoFar, goals: Sequence[str]) -> Front:
+    ends = {}
+    for goal in goals:
+        end = max(study.best, key=partial(study.goodness, goal=goal))
+        ends[goal] = (end.run_id, {name: end.scores[name] for name in goals})
+    return Front(size=len(study.best), ends=ends)
+
+
+def _mean(confirmation: Confirmation, winner: ConfirmedTrial) -> Mean:
+    half_interval = None
+    if winner.interval is not None:
+        low, high = winner.interval
+        half_interval = (high - low) / 2
+    return Mean(
         mean=winner.mean or 0.0,
-        half_interval=winner.interval and (winner.interval[1] - winner.interval[0]) / 2,
+        half_interval=half_interval,
         runs=len(winner.scores),
         by=confirmation.repeats or "fresh seeds",
         search_score=winner.search_score,
         alike=[trial.run_id for trial in confirmation.alike],
     )
-    return Winner(run_id=winner.run_id, params=winner.params, scores=scores, mean=mean)
 
 
 def _noise(study: StudySoFar, goal: str) -> float | None:
@@ -259,10 +261,12 @@ def _noise(study: StudySoFar, goal: str) -> float | None:
     return _STDS_OF_NOISE * study.noise[goal]
 
 
-def _n_within(study: StudySoFar, winner: TrialRecord, goal: str, noise: float) -> int:
+def _n_within(
+    study: StudySoFar, winner: TrialRecord, others: Sequence[TrialRecord], noise: float
+) -> int:
     """Return how many other trials have a score that is worse by no more than the noise."""
+    (goal,) = study.settings.objective
     best = study.goodness(winner, goal)
-    others = [trial for trial in study.completed if trial.run_id != winner.run_id]
     return sum(best - study.goodness(trial, goal) <= noise for trial in others)
 
 
@@ -291,33 +295,41 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
 def _mattered(study: StudySoFar) -> Iterator[Mattered]:
     """Yield, for each score with known importances, which params mattered."""
     completed = study.completed
-    tried = [
-        param
-        for param in {name for trial in completed for name in trial.params}
-        if len({repr(trial.params.get(param)) for trial in completed}) > 1
-    ]
-    if study.importances is None or len(tried) < 2 or have_equal_scores(completed):
+    params = {name for trial in completed for name in trial.params}
+    n_varied = sum(
+        len({repr(trial.params.get(param)) for trial in completed}) > 1 for param in params
+    )
+    if study.importances is None or n_varied < 2 or have_equal_scores(completed):
         return
     for goal in study.settings.objective:
         known = study.importances.get(goal, {})
-        clear, pair = clear_effects(completed, goal) if known else ((), None)
+        clear, pair = clear_effects(completed, goal) if known else ([], None)
         named = {
             param: importance
             for param, importance in known.items()
-            if importance.share >= _LEAST_SHARE and importance.low >= _LEAST_LOW
-            if importance.is_clear or param in clear
+            if _is_large(importance) and (importance.is_clear or param in clear)
         }
-        joint = sorted(known, key=lambda param: -known[param].joint)[:2]
-        if len(joint) == 2 and known[joint[1]].joint >= _LEAST_JOINT:
-            pair = joint[0], joint[1]
-        others = [known[param].share for param in known if named and param not in named]
+        others = [importance.share for param, importance in known.items() if param not in named]
         yield Mattered(
             objective=goal,
             trials=len(completed),
             groups=_groups(named),
-            others=max(others, default=None),
-            pair=pair,
+            others=max(others, default=None) if named else None,
+            pair=_joint_pair(known) or pair,
         )
+
+
+def _is_large(importance: Importance) -> bool:
+    return importance.share >= _LEAST_SHARE and importance.low >= _LEAST_LOW
+
+
+def _joint_pair(known: Mapping[str, Importance]) -> tuple[str, str] | None:
+    """Return the two params with the largest joint shares, if both shares are large enough."""
+    joint = [param for param in known if known[param].joint >= _LEAST_JOINT]
+    if len(joint) < 2:
+        return None
+    first, second, *_ = sorted(joint, key=lambda param: -known[param].joint)
+    return first, second
 
 
 def _without_fold(params: Params) -> Params:
@@ -384,17 +396,17 @@ def _spent(study: StudySoFar) -> Spent:
     timed = [record for record in study.completed if record.duration_s > 0 and record.ran_whole]
     took = [record.duration_s for record in timed]
     n_completed = len(study.completed)
-    differ = len(took) > 1 and max(took) >= max(2 * min(took), _SHORTEST_S)
-    return Spent(
+    found = Spent(
         trials=len(ran),
         trial_s=sum(ran) or None,
         median_s=median(took) if len(took) > 1 else None,
-        shortest_s=min(took) if differ else None,
-        longest_s=max(took) if differ else None,
-        driver=strongest_effect(timed, took) if differ and max(took) >= _EXPLAINED_S else None,
         cost=study.cost,
-        cost_per_trial=study.cost / n_completed if study.cost is not None and n_completed else None,
+        cost_per_trial=None if study.cost is None or not n_completed else study.cost / n_completed,
     )
+    if len(took) < 2 or max(took) < max(2 * min(took), _SHORTEST_S):
+        return found
+    driver = strongest_effect(timed, took) if max(took) >= _EXPLAINED_S else None
+    return replace(found, shortest_s=min(took), longest_s=max(took), driver=driver)
 
 
 def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
@@ -407,38 +419,16 @@ def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
         yield Correct(run_id=failures.groups[0].first)
         return
     left = study.n_left
-    n_missing = confirmation.n_missing if confirmation and not confirmation.repeats else 0
+    n_missing = 0
+    if confirmation is not None and not confirmation.repeats:
+        n_missing = confirmation.n_missing
     if left or n_missing:
         yield Resume(left=left or n_missing, budget=spent)
     if spent is not None:  # The budget is spent. Until the user raises it, no trial can run.
         return
-    if failures and failures.region:
-        yield from _leave_out(study, failures.region)
     if study.is_search and not left and isinstance(found.best, Winner):
         yield from _checks(study, found.best)
         yield from _wider_searches(study, found)
-
-
-def _leave_out(study: StudySoFar, region: Region) -> Iterator[Action]:
-    """Yield the advice to leave out of the search space a region in which trials fail.
-
-    There is no advice if the user could not follow it. A range can be made smaller at its ends
-    only. The choices of a param cannot change within a study, so the advice is another study
-    without the choice. A region of several params is not a part of one dimension. A fold of cross
-    validation cannot be left out, because each proposal runs on all folds.
-    """
-    part, *others = region.parts
-    dimension = study.settings.search_space.get(part.param)
-    # The user may have removed the region from the space already, after these trials.
-    is_in_space = dimension is not None and any(map(dimension.allows, part.values))
-    is_fold = part.param == FOLD and study.is_by_fold
-    if others or is_fold or not is_in_space or region.trials < _MOSTLY * region.inside:
-        return
-    if isinstance(dimension, ChoiceDimension):
-        if len(study.settings.objective) == 1:  # `learn_from` needs a single objective.
-            yield LeaveOut(region=region, study=study.words[0])
-    elif part.open_end:
-        yield LeaveOut(region=region, trials=None if study.n_left else study.twice_as_many)
 
 
 def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
@@ -449,38 +439,35 @@ def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
         yield Confirm(best=min(DEFAULT_BEST, len(study.ranked)), seeds=DEFAULT_SEEDS)
     if confirmation is None or mean is None or confirmation.repeats or confirmation.has_no_effect:
         return
-    if mean.alike and mean.runs < _MOST_SEEDS:
+    if not mean.alike:
+        if study.ablated != winner.run_id:
+            yield Ablate(study=shlex.join(study.words))
+    elif mean.runs < _MOST_SEEDS:
         # `--confirm N` runs the N trials with the best scores again. So N has to include the winner
         # and all trials that cannot be told apart from it.
-        named, ranked = {winner.run_id, *mean.alike}, study.ranked
-        places = [place for place, run_id in enumerate(ranked, start=1) if run_id in named]
-        if len(places) == len(named) and places[-1] <= 2 * len(named):
-            best = max(places[-1], len(confirmation.ranking))
-            yield MoreSeeds(best=best, seeds=2 * mean.runs)
-    if not mean.alike and study.ablated != winner.run_id:
-        yield Ablate(study=shlex.join(study.words))
+        contenders = {winner.run_id, *mean.alike}
+        places = [place for place, run_id in enumerate(study.ranked, 1) if run_id in contenders]
+        if len(places) == len(contenders) and places[-1] <= 2 * len(contenders):
+            n_best = max(places[-1], len(confirmation.ranking))
+            yield MoreSeeds(best=n_best, seeds=2 * mean.runs)
 
 
 def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
     """Yield the advice to widen a range at whose end the best trials are, or to run more trials.
 
     Many params cannot be less than 0 or more than 1, so no wider range is suggested at these ends.
-    More trials are suggested if it is unclear which params matter, or if the best trials are at the
-    end of what was tried.
+    More trials are suggested if it is unclear which params matter.
     """
-    space = study.settings.search_space
-    n_trials, is_unclear = study.twice_as_many, False
+    space, n_trials = study.settings.search_space, study.twice_as_many
     for part in found.region.parts if found.region else ():
         dimension = space.get(part.param)
-        value = getattr(dimension, part.open_end or "", None)
-        if dimension is None or value is None:
+        end = end_reached(part, dimension, study.best[0].params[part.param])
+        if end is None:
             continue
-        if goes_beyond(dimension, part):  # The range was widened, and no trial has run since.
-            is_unclear = True
-        elif value not in (0, 1) and reaches_end(part, dimension, study.best[0].params[part.param]):
-            end = part.open_end or ""
+        value = getattr(dimension, end)
+        if value not in (0, 1):
             yield Widen(param=part.param, end=end, value=value, trials=n_trials)
             break
-    is_unclear |= any(not mattered.groups and not mattered.pair for mattered in found.mattered)
+    is_unclear = any(not mattered.groups and not mattered.pair for mattered in found.mattered)
     if is_unclear and n_trials <= min(_MOST_TRIALS, space.count() or _MOST_TRIALS):
         yield MoreTrials(trials=n_trials)

@@ -7,7 +7,7 @@ ways in which as many trials could be chosen from all trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 from typing import Any
 
@@ -46,35 +46,41 @@ def region_of(
     parts, sure = [], sure or {}
     names = [name for name in chosen[0].params if all(name in trial.params for trial in trials)]
     for name in names:
-        own, tried = ([record.params[name] for record in group] for group in (chosen, trials))
+        own = [trial.params[name] for trial in chosen]
+        tried = [trial.params[name] for trial in trials]
         part = _common(name, own, tried)
         is_narrow = name in sure and _width(part, sure[name]) <= _NARROW
         if is_narrow or _chance(part, own, tried) < _LEVEL / len(names):
             parts.append(part)
-    n_inside = sum(
-        all(part.contains(trial.params[part.param]) for part in parts) for trial in trials
-    )
-    region = Region(trials=len(chosen), inside=n_inside, of=len(trials), parts=parts)
-    return region if parts else None
+    if not parts:
+        return None
+    n_inside = sum(_is_inside(trial, parts) for trial in trials)
+    return Region(trials=len(chosen), inside=n_inside, of=len(trials), parts=parts)
+
+
+def _is_inside(trial: TrialRecord, parts: Iterable[NumberRange | ValueSet]) -> bool:
+    return all(part.contains(trial.params[part.param]) for part in parts)
 
 
 def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange | ValueSet:
     """Return the range or the values that chosen trials have in common."""
     if not all(map(is_number, tried)):
-        return ValueSet(param=name, values=[*{value_text(value): value for value in own}.values()])
-    low, high, most = min(own), max(own), _BEYOND * len(tried)
-    beyond = {
-        "low": sum(value < low for value in tried),
-        "high": sum(value > high for value in tried),
-    }
-    open_ends = [end for end, count in beyond.items() if count <= most]
+        values = {value_text(value): value for value in own}
+        return ValueSet(param=name, values=[*values.values()])
+    low, high = min(own), max(own)
+    most_beyond = _BEYOND * len(tried)
+    is_open_low = sum(value < low for value in tried) <= most_beyond
+    is_open_high = sum(value > high for value in tried) <= most_beyond
+    open_end = None
+    if is_open_low != is_open_high:
+        open_end = "low" if is_open_low else "high"
     return NumberRange(
         param=name,
         low=low,
         high=high,
         tried_low=min(tried),
         tried_high=max(tried),
-        open_end=open_ends[0] if len(open_ends) == 1 else None,
+        open_end=open_end,
     )
 
 
@@ -85,35 +91,22 @@ def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
     return _place(common.high, dimension) - _place(common.low, dimension)
 
 
-def reaches_end(part: NumberRange | ValueSet, dimension: Dimension, best: Any) -> bool:
-    """Return whether a range of the best trials reaches an end of its dimension.
+def end_reached(part: NumberRange | ValueSet, dimension: Dimension | None, best: Any) -> str | None:
+    """Return which end of its dimension a range of the best trials reaches: `low` or `high`.
 
-    That is so if the best value is near the end that is named by the range's `open_end`. Then
+    None if it reaches no end. It reaches its `open_end` if the best value is near this end. Then
     better values may lie beyond this end of the search space.
 
     Args:
         part: Range of the best trials.
-        dimension: The param's dimension in the search space.
+        dimension: The param's dimension in the search space. None if it was removed from the space.
         best: Value of the best trial.
     """
     if isinstance(part, ValueSet) or not isinstance(dimension, RangeDimension):
-        return False
-    at = _place(best, dimension)
-    return (at if part.open_end == "low" else 1 - at) <= _AT_END
-
-
-def goes_beyond(dimension: Dimension, part: NumberRange | ValueSet) -> bool:
-    """Return whether a dimension goes beyond all tried values at the end where the best trials are.
-
-    Args:
-        dimension: The param's dimension in the search space.
-        part: Range of the best trials.
-    """
-    if isinstance(part, ValueSet) or not isinstance(dimension, RangeDimension):
-        return False
-    if part.open_end == "low":
-        return part.low == part.tried_low and _place(part.low, dimension) > _AT_END
-    return part.high == part.tried_high and 1 - _place(part.high, dimension) > _AT_END
+        return None
+    place = _place(best, dimension)
+    distance = place if part.open_end == "low" else 1 - place
+    return part.open_end if distance <= _AT_END else None
 
 
 def _place(value: float, dimension: RangeDimension) -> float:
@@ -121,10 +114,13 @@ def _place(value: float, dimension: RangeDimension) -> float:
 
     A value that was tried in an earlier range may be outside of the dimension.
     """
-    value = min(max(value, dimension.low), dimension.high)
-    values = value, dimension.low, dimension.high
-    place, first, last = map(math.log, values) if dimension.log else values
-    return (place - first) / (last - first or 1.0)
+    low, high = dimension.low, dimension.high
+    value = min(max(value, low), high)
+    if low == high:
+        return 0.0
+    if dimension.log:
+        return math.log(value / low) / math.log(high / low)
+    return (value - low) / (high - low)
 
 
 def _chance(common: NumberRange | ValueSet, own: Sequence[Any], tried: Sequence[Any]) -> float:

@@ -8,11 +8,12 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ..display import screen
+from ..display.repeating import repeated
 from ..settings.units import duration
 from ..trials import (
     Notice,
@@ -20,6 +21,7 @@ from ..trials import (
     SweepResult,
     TrialRecord,
     TrialState,
+    clipped,
     counts_line,
     params_line,
 )
@@ -98,30 +100,22 @@ class ConsoleOutput:
     def _snapshot(self) -> Snapshot | None:
         return None if self._sweep is None else self._sweep.snapshot()
 
-    @contextmanager
-    def _said_chores(self) -> Iterator[None]:
+    def _said_chores(self) -> AbstractContextManager[object]:
         """Print each long chore once, while the block runs.
 
         A chore is a task of the sweep besides its trials, such as writing the comparison page.
         """
-        has_ended = threading.Event()
+        said: set[tuple[str, float]] = set()
 
         def say() -> None:
-            said: set[tuple[str, float]] = set()
-            while not has_ended.wait(_LOOK_S):
-                for chore in () if self._sweep is None else self._sweep.doing():
-                    is_new = (chore.kind, chore.since_s) not in said
-                    if is_new and time.monotonic() - chore.since_s > _LONG_S:
-                        said.add((chore.kind, chore.since_s))
-                        self.progress(screen.chore_line(chore))
+            doing = () if self._sweep is None else self._sweep.doing()
+            for chore in doing:
+                is_new = (chore.kind, chore.since_s) not in said
+                if is_new and time.monotonic() - chore.since_s > _LONG_S:
+                    said.add((chore.kind, chore.since_s))
+                    self.progress(screen.chore_line(chore))
 
-        thread = threading.Thread(target=say, name="chores", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            has_ended.set()
-            thread.join()
+        return repeated(say, _LOOK_S, name="chores")
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Print one event of the sweep, if it is of interest to people.
@@ -145,7 +139,7 @@ class ConsoleOutput:
                 ending = f"{record.run_id} {screen.ending_line(record, objectives)}"
                 if self._has_table:  # Lines above the table must not be wider than the terminal.
                     room = shutil.get_terminal_size().columns - len("[10h00m] ")
-                    ending = ending if len(ending) <= room else f"{ending[: room - 1]}…"
+                    ending = clipped(ending, room)
                 self.progress(ending)
                 self._tell_notices(record)
             case "bringing_back" if self._sweep.plan.remote is not None:
@@ -237,9 +231,9 @@ class ConsoleOutput:
     @property
     def can_ask(self) -> bool:
         """Whether the user sees a question, and can answer it."""
-        return not self._quiet and all(
-            stream is not None and is_terminal(stream) for stream in (sys.stdin, self._stream)
-        )
+        if self._quiet or sys.stdin is None:
+            return False
+        return is_terminal(sys.stdin) and is_terminal(self._stream)
 
     def json(self, data: Any) -> None:
         """Print the JSON object as the last line of stdout, if the command has `--json`."""
@@ -250,10 +244,9 @@ class ConsoleOutput:
         settings = sweep.plan.settings
         description = sweep.plan.executor.description
         place = f" ({description})" if description else ""
-        confirm = settings.confirm
-        then = (
-            "" if confirm is None else f" and {confirm.best} x {confirm.seeds} to confirm the best"
-        )
+        confirm, then = settings.confirm, ""
+        if confirm is not None:
+            then = f" and {confirm.best} x {confirm.seeds} to confirm the best"
         self.progress(
             f"study {settings.name}: {settings.study.trials} trials{then} of "
             f"{sweep.plan.notebook.display_name}, "

@@ -50,7 +50,8 @@ class EventLog:
             event: The event.
             record: Record of the trial. None if the event is about the whole sweep.
         """
-        self.write(str(event), **({} if record is None else {"trial": trial_json(record)}))
+        about = {} if record is None else {"trial": trial_json(record)}
+        self.write(str(event), **about)
 
     def write(self, event: str, **about: Any) -> None:
         """Append a line, in one write.

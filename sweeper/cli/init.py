@@ -21,7 +21,8 @@ def init(options: argparse.Namespace) -> int:
     from ..notebooks.research import ResearchNotebook
 
     notebook = ResearchNotebook(options.input)
-    print(_drafted_from_a_run(notebook, options) if options.run else draft(notebook), end="")
+    text = _drafted_from_a_run(notebook, options) if options.run else draft(notebook)
+    print(text, end="")
     return OK
 
 

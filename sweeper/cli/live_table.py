@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from ..display.frames import Frame, Frames
+from ..display.repeating import repeated
 from ..trials import Snapshot
 from .streams import folded
 
@@ -22,8 +23,6 @@ from .streams import folded
 #: `_SOON_S` seconds, because a line about a trial's end appears while the table still shows the
 #: trial as running.
 _INTERVAL_S, _SOON_S = 0.5, 0.05
-#: The end of a sweep waits at most this number of seconds for a drawing that has begun.
-_MAX_DRAW_S = 10.0
 #: This number of printed lines is kept, to be printed again when the window has become narrower
 #: (chosen, not measured). A high window has about this number of lines.
 _MOST_ABOVE = 200
@@ -42,24 +41,21 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
         stream: Terminal for which `can_redraw` is true.
     """
     area = _Area(Frames(look, stream), stream)
-    has_ended = threading.Event()
 
     def redraw() -> None:
-        while not has_ended.wait(_SOON_S):
-            area.has_printed.wait(_INTERVAL_S)
-            area.has_printed.clear()
-            area.draw()
+        area.has_printed.wait(_INTERVAL_S)
+        area.has_printed.clear()
+        area.draw()
 
-    thread = threading.Thread(target=redraw, name="table", daemon=True)
     before, sys.stderr = sys.stderr, area  # `_Area` has all attributes of a stream.
     try:
         area.draw()
-        thread.start()
-        yield
+        with repeated(redraw, _SOON_S, name="table"):
+            try:
+                yield
+            finally:
+                area.has_printed.set()
     finally:
-        has_ended.set()
-        area.has_printed.set()
-        thread.join(_MAX_DRAW_S)
         sys.stderr = before
         area.close()
 

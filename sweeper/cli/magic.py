@@ -42,7 +42,7 @@ def sweep(line: str) -> SweepResult | None:
         try:
             arguments = parse(_words(line))
             if arguments.command is not run:
-                raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
+                raise SettingsError("it needs a notebook, as in %sweep my.ipynb -j 4")
             for name in _OF_TERMINALS:
                 if getattr(arguments, name):
                     raise SettingsError(f"--{name} has no effect in a cell; leave it out")

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..errors import SettingsError
 from ..settings.messages import nearest
 from ..trials import as_template, is_utf8
-from .options import COMMANDS, VERSION
+from .options import COMMANDS, VERSION, Command
 
 #: How the file of a notebook ends: a notebook, or a script in jupytext's percent format.
 _NOTEBOOKS = (".ipynb", ".py")
@@ -93,43 +93,56 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if not words[0].startswith("-"):
         if words[0].endswith(_NOTEBOOKS):
             words.insert(0, "run")
-        if words[0] in ("run", "init", "check") and words[1:] and words[1].endswith(_NOTEBOOKS):
+        names_notebook = len(words) > 1 and words[1].endswith(_NOTEBOOKS)
+        if names_notebook and words[0] in ("run", "init", "check"):
             proposes = words[0] == "run"
             words = _with_notebook_named(*words)
         if words[0] not in COMMANDS:
-            same = "the command that began a study also resumes it"
-            hint = same if words[0] in ("resume", "continue") else nearest(words[0], COMMANDS)
-            if os.path.isfile(f"{words[0]}.ipynb"):
-                hint = f"did you mean the notebook '{words[0]}.ipynb'?"
-            raise SettingsError(f"unknown command {words[0]!r}; {hint}")
+            raise SettingsError(f"unknown command {words[0]!r}; {_hint(words[0])}")
     elif words[0] not in ("-h", "--help"):
         words.insert(0, "run")
     parser, commands = make_parsers()
+    if words[0] not in commands:
+        parser.parse_args(words)  # Prints the help, and raises SystemExit.
+    command = commands[words[0]]
     if proposes:
-        commands["run"].example = "notebook_hpo.py my.ipynb -j 4"
-    parsed, rest = parser.parse_known_args(words)
-    if "targets" in parsed:
-        # argparse gives `targets` only the words before the first option. Add the words behind it.
-        (like,) = (how for (name, *_), how in COMMANDS[words[0]].arguments if name == "targets")
-        convert = like.get("type", str)
-        parsed.targets += [convert(word) for word in rest if not word.startswith("-")]
-        rest = [word for word in rest if word.startswith("-") and word != "--"]
+        command.example = "notebook_hpo.py my.ipynb -j 4"
+    # Words such as run ids may be between options.
+    parsed, rest = command.parse_known_intermixed_args(words[1:])
     if rest:
-        flag = rest[0].partition("=")[0]
-        if not flag.startswith("-"):
-            commands[words[0]].error(f"unexpected argument {rest[0]!r}")
-        names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
-        flags = ["--help", *(name for name in names if name.startswith("--"))]
-        # Import this only for unknown options, because the import takes as long as everything else
-        # here.
-        from ..settings.sections import StudySettings
-
-        key = flag.lstrip("-").replace("-", "_")
-        if key in StudySettings.model_fields and flag not in flags:
-            raise SettingsError(f"unknown option {flag!r}; set study.{key} in the parameters file")
-        raise SettingsError(f"unknown option {flag!r}; {nearest(flag, flags)}")
+        _refuse(rest[0], command, COMMANDS[words[0]])
     parsed.proposes = proposes
     return parsed
+
+
+def _hint(word: str) -> str:
+    """Return what the user may have meant by a word that is no command."""
+    if os.path.isfile(f"{word}.ipynb"):
+        return f"did you mean the notebook '{word}.ipynb'?"
+    if word in ("resume", "continue"):
+        return "the command that began a study also resumes it"
+    return nearest(word, COMMANDS)
+
+
+def _refuse(word: str, parser: _Parser, command: Command) -> NoReturn:
+    """Refuse a word that the parser of a command does not know.
+
+    Raises:
+        SettingsError: Always.
+    """
+    flag = word.partition("=")[0]
+    if not flag.startswith("-"):
+        parser.error(f"unexpected argument {word!r}")
+    names = [name for names, _ in command.arguments for name in names]
+    flags = ["--help", *(name for name in names if name.startswith("--"))]
+    # Import this only for unknown options, because the import takes as long as everything else
+    # here.
+    from ..settings.sections import StudySettings
+
+    key = flag.lstrip("-").replace("-", "_")
+    if key in StudySettings.model_fields and flag not in flags:
+        raise SettingsError(f"unknown option {flag!r}; set study.{key} in the parameters file")
+    raise SettingsError(f"unknown option {flag!r}; {nearest(flag, flags)}")
 
 
 def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:

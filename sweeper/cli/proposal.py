@@ -20,10 +20,16 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..errors import FailedRunError, NotebookError, OutputError, SettingsError, first_line
+from ..errors import (
+    FailedRunError,
+    NotebookError,
+    OutputError,
+    SettingsError,
+    first_line,
+)
 from ..files import write_atomically
 from ..settings.units import duration
-from ..trials import StudyPaths, display_path
+from ..trials import clipped, display_path
 from .console_output import ConsoleOutput
 from .run_options import RunOptions
 from .signals import end_command, handled
@@ -41,8 +47,8 @@ _TRIALS = 12
 _MOST_LISTED, _WIDEST_NAME = 9, 28
 #: How a line of a drafted space begins that is no entry of the space.
 _LEFT_OUT = "  # "
-#: Editors to open a file with if neither VISUAL nor EDITOR names one.
-_EDITORS = ("sensible-editor", "nano", "vi")
+#: Editors to open a file with if neither VISUAL nor EDITOR names one. The last resort is vi.
+_EDITORS = ("sensible-editor", "nano")
 _ARROWS = {"minimize": "↓", "maximize": "↑", None: "?"}
 _WORDS = {"min": "minimize", "max": "maximize"}
 _ONLY = "works only with `notebook_hpo.py my.ipynb`, which proposes a sweep"
@@ -198,34 +204,31 @@ def _observed(
     plan = options.sweep(settings, notebook).plan
     if not options.allow_changes:
         refuse_run_for_nothing(plan, Path(options.parameters))
-    paths: StudyPaths = plan.paths
-    observer = Observer(plan, paths.folder / OBSERVED_NAME)
+    file = plan.paths.folder / OBSERVED_NAME
+    observer = Observer(plan, file)
     values = f"with {', '.join(options.set)}" if options.set else "as it is"
-    doing = (
-        f"using the earlier run of {notebook.display_name}"
-        if observer.known()
-        else f"running {notebook.display_name} once {values}, to see what it computes (trial 0000)"
-    )
+    doing = f"running {notebook.display_name} once {values}, to see what it computes (trial 0000)"
+    if observer.known():
+        doing = f"using the earlier run of {notebook.display_name}"
     console.begin(f"{doing}; could be swept: {', '.join(settings.space)}")
     try:
         console.tell_kernel(plan)
         limit = f"--timeout after {options.timeout or 0:g} s"
         limited = stopped_after(plan.left_s, partial(observer.stop, limit))
-        with held_folder(paths) as held, _ended_by_ctrl_c(observer), limited:
+        with held_folder(plan.paths) as held, _ended_by_ctrl_c(observer), limited:
             console.watch(observer)
             try:
                 observer.run()
             except FailedRunError:
-                file = paths.folder / OBSERVED_NAME
                 if file.exists():
                     console.progress(f"the outputs of the run are in {display_path(file)}")
                 raise
             finally:
-                held.is_needed = (paths.folder / OBSERVED_NAME).exists()
+                held.is_needed = file.exists()
     finally:
         console.close()
         console.watch(None)
-    return ObservedRun.read(paths.folder / OBSERVED_NAME, notebook), plan.executor.jobs
+    return ObservedRun.read(file, notebook), plan.executor.jobs
 
 
 @contextmanager
@@ -288,9 +291,10 @@ class _Proposal:
 
         scores = self._run.scores
         reached = [score for score in scores if Doubt.UNREACHED not in score.doubts]
-        listed = list((reached or scores)[:_MOST_LISTED])
-        is_listed = any(score.name == self._chosen.name for score in listed)
-        return listed if is_listed else [*listed, self._chosen]
+        listed = list(reached or scores)[:_MOST_LISTED]
+        if self._chosen.name not in [score.name for score in listed]:
+            listed.append(self._chosen)
+        return listed
 
     def take_clear(self) -> bool:
         """Write the parameters file without asking, and print what was chosen.
@@ -331,53 +335,54 @@ class _Proposal:
             Whether the sweep starts now.
 
         Raises:
-            NotebookError: No param influences any of the listed scores.
+            NotebookError: No param influences the likeliest score.
         """
         self._is_asked = True
-        is_possible = self._show_or_say_why_not()
+        self._show()
         while True:
-            self._console.line("\n".join(self._keys(is_possible)))
+            self._print_keys()
             line = sys.stdin.readline()
-            text = line.strip()
-            match text.lower():
-                case "" if line and is_possible and self._direction is not None:
+            match line.strip().lower():
+                case "" if not line:  # The input has ended.
+                    self._console.line("\nno sweep was started; the same command asks again")
+                    return False
+                case "" if self._direction is None:
+                    name = self._chosen.name
+                    self._console.line(f"is less or more of {name} better? type {name}:min or :max")
+                case "":
                     self._keep()
                     return True
                 case "q" | "quit" | "exit":
                     self._console.line("no sweep was started; the same command asks again")
                     return False
-                case "e" | "edit" if is_possible:
+                case "e" | "edit":
                     return self._edit()
                 case "?" if self._left_out:
                     self._print(self._left_out)
-                case _ if not line:  # The input has ended.
-                    self._console.line("\nno sweep was started; the same command asks again")
-                    return False
-                case "" | "e" | "edit" if not is_possible:
-                    pass
-                case "":
-                    name = self._chosen.name
-                    self._console.line(f"is less or more of {name} better? type {name}:min or :max")
                 case _:
-                    try:
-                        self._choose(text)
-                    except SettingsError as error:
-                        self._tell(str(error))
-                    else:
-                        is_possible = self._show_or_say_why_not()
+                    self._choose_and_show(line.strip())
 
-    def _keys(self, is_possible: bool) -> list[str]:
-        """Return what the user can type, in lines.
+    def _print_keys(self) -> None:
+        """Print what the user can type."""
+        n_listed = len(self._listed)
+        others = f", a number (1 to {n_listed}) takes another score" if n_listed > 1 else ""
+        self._console.line(f"{self._plan_words()}.")
+        self._console.line(f"Enter runs them{others},")
+        self._console.line(f"e opens {self._file}, q leaves")
+
+    def _choose_and_show(self, text: str) -> None:
+        """Choose the score that the user has typed. Keep the old one if that cannot be swept.
 
         Args:
-            is_possible: Whether the chosen score can be swept.
+            text: What the user has typed.
         """
-        n_listed = len(self._listed)
-        others = f"a number (1 to {n_listed}) takes another score" if n_listed > 1 else ""
-        if not is_possible:
-            return [", ".join(filter(None, [others, "q leaves"]))]
-        first = ", ".join(filter(None, ["Enter runs them", others]))
-        return [f"{self._plan_words()}.", f"{first},", f"e opens {self._file}, q leaves"]
+        before = self._chosen, self._direction
+        try:
+            self._choose(text)
+            self._show()
+        except (NotebookError, SettingsError) as error:
+            self._chosen, self._direction = before
+            self._tell(str(error))
 
     def _choose(self, text: str) -> None:
         """Choose a score, and its direction if the text states it.
@@ -402,9 +407,8 @@ class _Proposal:
         if found is None:
             near = nearest(name, [score.name for score in self._run.scores])
             if typed:
-                numbers = f"1 to {len(self._listed)}" if len(self._listed) > 1 else "1"
                 raise SettingsError(
-                    f"{text!r} is no score of the list; type a number ({numbers}) or a name; {near}"
+                    f"{text!r} is no score of the list; type a number or a name; {near}"
                 )
             raise SettingsError(f"--score: the run showed no score {name!r}; {near}")
         self._chosen = found
@@ -431,55 +435,22 @@ class _Proposal:
             False, because no sweep starts now.
         """
         self._keep()
-        found = next(filter(shutil.which, _EDITORS), None)
+        found = next(filter(shutil.which, _EDITORS), "vi")
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or found
-        if editor is None:
-            self._console.line(
-                f"no editor was found (EDITOR names none): open {self._file} in yours"
-            )
-        else:
-            try:
-                subprocess.run([*shlex.split(editor), str(self._file)], check=False)
-            except (OSError, ValueError) as error:
-                # There is no such program, or a quote is missing.
-                self._console.line(f"EDITOR={editor}: cannot be started: {first_line(error)}")
+        try:
+            subprocess.run([*shlex.split(editor), str(self._file)], check=False)
+        except (OSError, ValueError) as error:
+            # There is no such program, or a quote is missing.
+            self._console.line(f"the editor {editor!r} cannot be started: {first_line(error)}")
         self._console.line(f"{self._file} is kept; the same command runs it without asking")
         return False
 
     def _plan_words(self) -> str:
         others = self._n_trials - 1
+        if not others:
+            return "this run is the only trial"
         left_s = others * self._run.duration_s / self._jobs
-        return (
-            f"{others} more trials take about {duration(left_s)}, {self._jobs} at once"
-            if others
-            else "this run is the only trial"
-        )
-
-    def _leads_to(self, score: SeenScore) -> bool:
-        """Return whether the notebook has a param that influences a score."""
-        try:
-            self._run.drafted(self._notebook, chosen=score, direction=score.direction)
-        except NotebookError:
-            return False
-        return True
-
-    def _show_or_say_why_not(self) -> bool:
-        """List the scores and the params, or print why the chosen score cannot be swept.
-
-        Returns:
-            Whether the chosen score can be swept.
-
-        Raises:
-            NotebookError: No param influences any of the listed scores.
-        """
-        try:
-            self._show()
-        except NotebookError as error:
-            if not any(self._leads_to(score) for score in self._listed):
-                raise
-            self._tell(str(error))  # The user may choose another score.
-            return False
-        return True
+        return f"{others} more trials take about {duration(left_s)}, {self._jobs} at once"
 
     def _show(self) -> None:
         """List the params and, below them, the scores, next to the question about them.
@@ -489,15 +460,17 @@ class _Proposal:
         """
         from ..settings.yaml_reader import read_yaml
 
-        self._left_out = []
         drafted = self._drafted()
-        self._n_trials = self._options.trials or read_yaml(drafted)["study"]["trials"]
+        content = read_yaml(drafted)
+        self._n_trials = self._options.trials or content["study"]["trials"]
         space = _section(drafted, "space:")
         swept = [line for line in space if not line.startswith(_LEFT_OUT)]
         self._left_out = space[len(swept) :]
         self._print([f"it took {duration(self._run.duration_s)}", "", *swept])
         self._print(self._left_out_lines())
-        self._print([*_alone_line(self._n_alone(drafted)), "", *self._score_lines(), ""])
+        if len(content["start"]) > 1:
+            self._console.line("the next trials change one value each, to see if it matters")
+        self._print(["", *self._score_lines(), ""])
 
     def _left_out_lines(self) -> list[str]:
         """Return the params that are not swept: in a terminal their names, else the reasons too.
@@ -506,26 +479,17 @@ class _Proposal:
         """
         if not (self._left_out and is_terminal(sys.stdout)):
             return self._left_out
-        subjects = {
-            line: line.removeprefix(_LEFT_OUT).partition(":")[0] for line in self._left_out[1:]
-        }
-        names = [subject for subject in subjects.values() if " " not in subject]
-        others = [line for line, subject in subjects.items() if " " in subject]
+        names, others = [], []
+        for line in self._left_out[1:]:
+            subject = line.removeprefix(_LEFT_OUT).partition(":")[0]
+            if " " in subject:  # The line is a sentence.
+                others.append(line)
+            else:
+                names.append(subject)
+        if not names:
+            return others
         why = "type ? for the reasons" if self._is_asked else f"{self._file} has the reasons"
-        return [*([f"{_LEFT_OUT}not swept: {', '.join(names)}; {why}"] if names else []), *others]
-
-    def _n_alone(self, drafted: str) -> int:
-        """Return how many of the drafted first trials change one value of the notebook.
-
-        Changes of values that `--set` has fixed do not count.
-        """
-        from ..settings.yaml_reader import read_yaml
-
-        fixed = {given.partition("=")[0] for given in self._options.set}
-        own, *others = read_yaml(drafted)["start"]
-        return sum(
-            any(other[name] != own[name] for name in own if name not in fixed) for other in others
-        )
+        return [f"{_LEFT_OUT}not swept: {', '.join(names)}; {why}", *others]
 
     def _print(self, lines: list[str]) -> None:
         """Print lines. A terminal shows reasons and remedies whole, and cuts other long lines."""
@@ -533,46 +497,34 @@ class _Proposal:
         for line in lines:
             if line.startswith(_LEFT_OUT):
                 self._tell(line)
-            elif width is None or len(line) <= width:
-                self._console.line(line)
             else:
-                self._console.line(f"{line[: width - 1]}…")
+                self._console.line(line if width is None else clipped(line, width))
 
     def _tell(self, text: str) -> None:
         """Print a text, wrapped to the width of a terminal."""
         width = _width()
-        for row in [text] if width is None else wrapped(text, width):
+        rows = [text] if width is None else wrapped(text, width)
+        for row in rows:
             self._console.line(row)
 
     def _score_lines(self) -> list[str]:
-        listed = self._listed
+        listed, lines = self._listed, []
         width = min(_WIDEST_NAME, max(len(score.name) for score in listed))
-        return [
-            f"{'score' if number == 1 else '':5} {'>' if score is self._chosen else ' '}{number}  "
-            f"{score.name:{width}}  {score.value:<10.5g} {self._arrow(score)}  {score.about}, "
-            f"cell {score.cell}"
-            for number, score in enumerate(listed, 1)
-        ]
-
-    def _arrow(self, score: SeenScore) -> str:
-        return _ARROWS[self._direction if score is self._chosen else score.direction]
+        for number, score in enumerate(listed, 1):
+            head = "score" if number == 1 else ""
+            is_chosen = score is self._chosen
+            mark = ">" if is_chosen else " "
+            arrow = _ARROWS[self._direction if is_chosen else score.direction]
+            lines.append(
+                f"{head:5} {mark}{number}  {score.name:{width}}  {score.value:<10.5g} {arrow}  "
+                f"{score.about}, cell {score.cell}"
+            )
+        return lines
 
 
 def _width() -> int | None:
     """Return the width of the terminal in characters. None if the output is no terminal."""
     return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
-
-
-def _alone_line(n_alone: int) -> list[str]:
-    """Return a line that names the first trials that change one value. No line if there are none.
-
-    Args:
-        n_alone: Number of these trials.
-    """
-    trials = {0: "", 1: "trial 0001", 2: "trials 0001 and 0002"}
-    named = trials.get(n_alone, f"trials 0001 to {n_alone:04}")
-    verb = "changes one value" if n_alone == 1 else "change one value each"
-    return [f"{named} {verb}, to see if it matters"] if n_alone else []
 
 
 def _section(text: str, head: str) -> list[str]:

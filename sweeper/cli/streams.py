@@ -67,6 +67,10 @@ class Output:
         os.close(nowhere)
 
 
+def _or_null(stream: TextIO | None) -> TextIO:
+    return open(os.devnull, "w") if stream is None else stream
+
+
 @contextmanager
 def unbreakable() -> Iterator[Output]:
     """Replace standard output and error by `Output` while the block runs.
@@ -77,7 +81,7 @@ def unbreakable() -> Iterator[Output]:
     before = sys.stdout, sys.stderr
     # If a stream is closed, a null device gets the stream's file descriptor. Otherwise the next
     # file that is opened would get the descriptor, and with it the text that is printed.
-    _, stdout, stderr = (stream or open(os.devnull, "w") for stream in (sys.stdin, *before))  # noqa: SIM115
+    _, stdout, stderr = [_or_null(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)]
     outputs = Output(stdout), Output(stderr)
     # Through `__getattr__`, an `Output` has all attributes of a text stream.
     sys.stdout, sys.stderr = outputs
@@ -105,7 +109,11 @@ def can_redraw(stream: TextIO) -> bool:
 
 def folded(lines: Iterable[str], width: int) -> list[str]:
     """Return lines that are wrapped between words to the width of a window."""
-    return [part for text in lines for line in text.split("\n") for part in wrapped(line, width)]
+    rows = []
+    for text in lines:
+        for line in text.split("\n"):
+            rows += wrapped(line, width)
+    return rows
 
 
 def wrapped(line: str, width: int) -> list[str]:

@@ -114,16 +114,14 @@ class DaskCluster:
                 f"{self.place}: the Dask scheduler was lost; when it runs again, resume with the "
                 "same command"
             )
-        return {
-            DaskWorker(
-                address=str(address),
-                # Two worker processes never have the same local directory.
-                identity=str(about["local_directory"]),
-                threads=int(about["nthreads"]),
-            )
-            for address, about in answer["workers"].items()
-            if not str(about["status"]).startswith("closing")
-        }
+        found = set()
+        for address, about in answer["workers"].items():
+            if str(about["status"]).startswith("closing"):
+                continue
+            # Two worker processes never have the same local directory.
+            identity, threads = str(about["local_directory"]), int(about["nthreads"])
+            found.add(DaskWorker(address=str(address), identity=identity, threads=threads))
+        return found
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
         """Send a call to a worker, which runs it as a Dask task in a thread. Return its future.
@@ -175,7 +173,8 @@ def _dask() -> Any:
         import dask
 
         levels = dict.fromkeys(_LOGGERS, "critical")
-        dask.config.set({"logging": {**dask.config.get("logging", {}), **levels}})
+        before = dask.config.get("logging", {})
+        dask.config.set({"logging": {**before, **levels}})
         import distributed
     except ImportError as error:
         raise SettingsError(f"a cluster needs Dask, which is not installed: {_INSTALL}") from error
@@ -273,5 +272,6 @@ def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any
         # With `security`, the class makes certificates. It keeps them in the shared folder while
         # the cluster lives.
         options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
+    given = options.get("scheduler_options", {})
     dashboard = {"dashboard_address": "127.0.0.1:0", "dashboard": False}
-    return {**options, "scheduler_options": {**dashboard, **options.get("scheduler_options", {})}}
+    return {**options, "scheduler_options": {**dashboard, **given}}

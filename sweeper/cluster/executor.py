@@ -37,6 +37,7 @@ from ..notebook_api.messages import Point
 from ..notebooks.metadata import read_metadata
 from ..settings.machines import Cluster
 from ..settings.units import duration
+from ..study.endings import has_all_scores
 from ..study_folder.patience import Patience, is_of_the_machine
 from ..study_folder.snapshots import keep_environment
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState, display_path
@@ -44,15 +45,16 @@ from .dask_cluster import DaskCluster, DaskWorker, LostError
 from .files import (
     NOTEBOOK,
     PART_BYTES,
+    NotebookFolder,
     Stamp,
     difference,
     files_of,
     is_whole_at_once,
     kernel_python,
     kind_of,
+    notebook_folder,
     path_of,
     stamp_of,
-    travelling_files,
 )
 
 _log = logging.getLogger(__name__)
@@ -108,7 +110,7 @@ class DaskExecutor:
         self._change = threading.Condition(threading.RLock())
         self._members: dict[DaskWorker, Member] = {}
         self._source: TrialSource | None = None
-        self._files: tuple[list[Path], list[Path], list[Path]] = ([], [], [])
+        self._folder = NotebookFolder()
         self._slots: list[Future[None]] = []
         self._losses = 0
         self._is_over = False
@@ -182,9 +184,11 @@ class DaskExecutor:
         depends on it.
         """
         offered = sum(member.worker.threads for member in self._usable())
-        if self._most is not None and self._workload.settings.study.order == "fixed":
+        if self._most is None:
+            return max(1, offered)
+        if not offered or self._workload.settings.study.order == "fixed":
             return self._most
-        return max(1, offered if self._most is None else min(self._most, offered or self._most))
+        return min(self._most, offered)
 
     @property
     def description(self) -> str:
@@ -196,8 +200,11 @@ class DaskExecutor:
 
     def close(self) -> None:
         """End the trials on the workers, and the cluster if this sweep has started it."""
+        wait_s = _ANSWER_S
         left_s = None if self._source is None else self._source.left_s()
-        end_by_s = time.monotonic() + (_ANSWER_S if left_s is None else min(_ANSWER_S, left_s / 3))
+        if left_s is not None:
+            wait_s = min(wait_s, left_s / 3)
+        end_by_s = time.monotonic() + wait_s
         for ended in [member.end() for member in self._usable()]:
             ended.wait(max(0.0, end_by_s - time.monotonic()))
         with self._change:
@@ -212,7 +219,7 @@ class DaskExecutor:
             BrokenError: Dask's scheduler was lost, or no worker has been available for too long.
         """
         self._patience.limit_s, self._patience.check = source.patience_s, source.check_held
-        self._files = travelling_files(self._workload)
+        self._folder = notebook_folder(self._workload)
         with self._change:
             self._source = source
             self._change.notify_all()
@@ -268,60 +275,71 @@ class DaskExecutor:
             BrokenError: No worker has come in time, or all workers are refused.
         """
         used_s, scaled_s = time.monotonic(), -math.inf
-        trials = self._workload.settings.study.trials
         while True:
-            try:
-                self._look()
-                is_away = False
-            except LostError as error:  # Dask reconnects. If it cannot, a later poll raises.
-                _log.info("%s: %s", self._cluster.place, error)
-                is_away = True
+            is_away = not self._look()
             if is_done():
                 return
             now_s = time.monotonic()
             if self._usable() and not is_away:
                 used_s = now_s
-            with self._change:
-                refusals = [m.refusal for m in self._members.values() if m.refusal is not None]
-                are_all_refused = bool(refusals) and len(refusals) == len(self._members)
-            limit_s = self._settings.wait
-            if self._settings.class_ is None and are_all_refused:
-                limit_s = 0.0  # The sweep cannot start other workers, so do not wait for any.
-            elif self._source is not None and self._source.is_closed():
-                limit_s = min(limit_s, _ANSWER_S)
-            if now_s - used_s >= limit_s:
-                why = f"{self._cluster.place}: {self._lack(max(refusals, default=None))}"
+            if now_s - used_s >= self._wait_s():
+                why = f"{self._cluster.place}: {self._lack()}"
                 raise BrokenError(f"{why}, and resume with the same command")
             is_due = now_s - scaled_s > _SCALE_AGAIN_S and not self._is_ending
             if self._settings.class_ is not None and is_due:
                 scaled_s = now_s
-                self._cluster.scale(min(self._settings.max, trials, self._most or trials))
+                self._scale()
             with self._change:
                 self._change.wait(_LOOK_S)
 
-    def _lack(self, refusal: str | None) -> str:
-        """Return why there is no worker, and what the user can do.
+    def _scale(self) -> None:
+        """Ask the cluster for as many workers as can be of use."""
+        workers = min(self._settings.max, self._workload.settings.study.trials)
+        if self._most is not None:
+            workers = min(workers, self._most)
+        self._cluster.scale(workers)
 
-        Args:
-            refusal: Reason why a worker was refused. None if no worker was refused.
-        """
-        if refusal is not None:
+    def _wait_s(self) -> float:
+        """Return for how many seconds the sweep waits for a worker."""
+        with self._change:
+            are_all_refused = len(self._refusals) == len(self._members) > 0
+        if self._settings.class_ is None and are_all_refused:
+            return 0.0  # The sweep cannot start other workers, so do not wait for any.
+        if self._source is not None and self._source.is_closed():
+            return min(self._settings.wait, _ANSWER_S)
+        return self._settings.wait
+
+    @property
+    def _refusals(self) -> list[str]:
+        """Reasons why workers were refused."""
+        with self._change:
+            refusals = [member.refusal for member in self._members.values()]
+        return [refusal for refusal in refusals if refusal is not None]
+
+    def _lack(self) -> str:
+        """Return why there is no worker, and what the user can do."""
+        refusals = self._refusals
+        if refusals:
             return (
-                f"no worker can run these trials: {refusal}; a worker needs the versions, the "
-                "kernel and the data of this machine, room on its disk, enough memory and open "
+                f"no worker can run these trials: {max(refusals)}; a worker needs the versions, "
+                "the kernel and the data of this machine, room on its disk, enough memory and open "
                 "files, and GPUs that work"
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
         limit = f"{round(self._settings.wait, 1):g} s (cluster: wait, or --timeout)"
         return f"no worker has connected within {limit}; start one{how}"
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
         """Poll the scheduler once. Add new workers, and give up workers that are gone.
 
-        Raises:
-            LostError: The scheduler does not answer.
+        Returns:
+            Whether the scheduler has answered.
         """
-        present = self._cluster.workers()
+        try:
+            present = self._cluster.workers()
+        except LostError as error:  # Dask reconnects. If it cannot, a later poll raises.
+            _log.info("%s: %s", self._cluster.place, error)
+            return False
         with self._change:
             for worker, member in list(self._members.items()):
                 if worker not in present:
@@ -329,18 +347,23 @@ class DaskExecutor:
                 is_gone = worker not in present or member.refusal is None
                 if member.is_lost and is_gone and not member.used:
                     del self._members[worker]
-            for worker in () if self._is_over else present - self._members.keys():
-                member = self._members[worker] = Member(
-                    cluster=self._cluster,
-                    worker=worker,
-                    workload=self._workload,
-                    patience=self._patience,
-                    findings=self._findings,
-                    running=self._running,
-                )
-                threading.Thread(
-                    target=self._welcome, args=[member], name="cluster worker", daemon=True
-                ).start()
+            if not self._is_over:
+                for worker in present - self._members.keys():
+                    self._add(worker)
+        return True
+
+    def _add(self, worker: DaskWorker) -> None:
+        member = self._members[worker] = Member(
+            cluster=self._cluster,
+            worker=worker,
+            workload=self._workload,
+            patience=self._patience,
+            findings=self._findings,
+            running=self._running,
+        )
+        threading.Thread(
+            target=self._welcome, args=[member], name="cluster worker", daemon=True
+        ).start()
 
     def _welcome(self, member: Member) -> None:
         """Accept a new worker and prepare it for trials, or refuse it."""
@@ -352,7 +375,7 @@ class DaskExecutor:
                 while self._source is None and not member.is_lost:
                     self._change.wait(_LOOK_S)
             if self._source is not None:
-                member.open(*self._files)
+                member.open(self._folder)
                 member.is_ready = True
         except LostError as error:  # The next poll tries again if the worker is still there.
             _log.info("%s: %s", member.worker.address, error)
@@ -367,8 +390,9 @@ class DaskExecutor:
         try:
             if "line" in event:
                 _log.warning("worker %s: %s", event["host"], event["line"])
-            elif (running := self._running.get(event["task"])) is not None:
-                running.points.publish(Point.decode(event["point"]))
+            elif event["task"] in self._running:
+                point = Point.decode(event["point"])
+                self._running[event["task"]].points.publish(point)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             _log.info("an event of a worker cannot be read: %s", first_line(error))
 
@@ -381,9 +405,10 @@ class DaskExecutor:
             Exception: The error that has ended one of the threads.
         """
         with self._change:
-            for slot in [slot for slot in self._slots if slot.done()]:
-                self._slots.remove(slot)
-                slot.result()
+            for slot in list(self._slots):
+                if slot.done():
+                    self._slots.remove(slot)
+                    slot.result()
             used = sum(member.used for member in self._members.values())
             is_over = self._is_ending
             while not is_over and used != self._most:
@@ -492,23 +517,18 @@ class Member:
         if found is not None:
             raise RefusedError(found)
 
-    def open(
-        self, travelling: Iterable[Path], linked: Iterable[Path], made: Iterable[Path]
-    ) -> None:
+    def open(self, folder: NotebookFolder) -> None:
         """Prepare the worker for trials. The longest part is to fetch their data.
 
         Args:
-            travelling: Files in the notebook's folder to send to the worker.
-            linked: Files and folders that are not sent. The worker uses its own at these paths.
-            made: Folders to make on the worker.
+            folder: What is in the notebook's folder.
 
         Raises:
             RefusedError: The worker cannot be prepared.
             LostError: The worker is lost.
         """
-        self._send(travelling)
-        folders = {"linked": [*map(str, linked)], "made": [*map(str, made)]}
-        opened = self._ask("open", folders)
+        self._send(folder.sent)
+        opened = self._ask("open", {"folder": pickle.dumps(folder)})
         self._environment = _ENVIRONMENT.validate_python(opened["environment"])
 
     def end(self) -> threading.Event:
@@ -550,11 +570,9 @@ class Member:
                 return failed(Reason.INTERNAL, f"on {self.host}: {error}")
             self.refuse(str(error))  # For example, the worker's disk is full.
         except OSError as error:  # For example, the disk of the sweep's machine is full.
-            message = path_problem(error, spec)
-            return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
+            return _stopped(Reason.FILE, path_problem(error, spec))
         except StudyError as error:  # Another sweep has taken over the study.
-            state, reason = TrialState.STOPPED, Reason.INTERRUPTED
-            return TrialOutcome(state=state, reason=reason, message=str(error))
+            return _stopped(Reason.INTERRUPTED, str(error))
         except LostError as error:
             _log.info("%s: %s", self.worker.address, error)
             self.lose()
@@ -567,11 +585,10 @@ class Member:
                 self._ask("forget", {"task": task})
             except (LostError, RefusedError):
                 self.lose()
-        message = f"the worker on {self.host} that ran the trial has ended, or cannot be reached"
-        state, reason = TrialState.STOPPED, Reason.WORKER_LOST
-        return TrialOutcome(
-            state=state, reason=reason, message=self.refusal or message, host=self.host
-        )
+        message = self.refusal
+        if message is None:
+            message = f"the worker on {self.host} that ran the trial has ended, or is out of reach"
+        return replace(_stopped(Reason.WORKER_LOST, message), host=self.host)
 
     # --- calls to the worker ----------------------------------------------------------------------
 
@@ -660,9 +677,11 @@ class Member:
         self._send(path_of(spec, name) for name in trial.have)
         if spec.continues is not None:
             self._send([spec.continues])
-        for path in {input_file.path for input_file in spec.inputs.values()} - self._sent_inputs:
-            self._send(files_below(path) if path.is_dir() else [path])
-            self._sent_inputs.add(path)  # These files never change.
+        for input_file in spec.inputs.values():
+            path = input_file.path
+            if path not in self._sent_inputs:
+                self._send(files_below(path) if path.is_dir() else [path])
+                self._sent_inputs.add(path)  # These files never change.
         trial.is_sent = True
 
     def _follow(self, trial: _TrialThere) -> None:
@@ -692,10 +711,10 @@ class Member:
             OSError: A file cannot be written on the sweep's machine.
         """
         outcome = _OUTCOME.validate_python(answer["outcome"])
-        outcome = replace(outcome, environment="", message=shortened(outcome.message, _MESSAGE))
-        scores = [outcome.scores.get(name, math.nan) for name in self.workload.settings.objective]
-        is_completed = outcome.state is TrialState.COMPLETED
-        if not outcome.state.has_ended or (is_completed and any(map(math.isnan, scores))):
+        message = shortened(outcome.message, _MESSAGE)
+        outcome = replace(outcome, environment="", message=message)
+        objectives = self.workload.settings.objective
+        if not outcome.state.has_ended or not has_all_scores(outcome, objectives):
             raise ValueError(
                 f"the worker says that the trial is {outcome.state}, but not its scores"
             )
@@ -717,9 +736,7 @@ class Member:
         fetched when two polls in a row have found the same size and time of its last change, or
         after the trial has ended.
         A file that is gone on the worker is removed here, too, but not before all newer files of
-        its kind have arrived. So an old checkpoint remains here until a newer one is here. A file
-        that changes before each poll never arrives. So if there are checkpoints that
-        `save_checkpoint` has written, the removal waits only for these.
+        its kind have arrived. So an old checkpoint remains here until a newer one is here.
 
         Args:
             trial: The trial.
@@ -737,8 +754,9 @@ class Member:
         if "files" not in answer:  # The trial has not begun.
             return
         trial.running.points.note_cells(*map(int, answer["cells"]))
-        files = answer["files"].items()
-        found = {name: (int(size), int(time_ns)) for name, (size, time_ns) in files}
+        found: dict[str, Stamp] = {}
+        for name, (size, changed_ns) in answer["files"].items():
+            found[name] = int(size), int(changed_ns)
         # Fetch the notebook first while the trial runs, because it shows how far the trial is.
         # Fetch it last after the end: it states the outcome, so no other file may be missing then.
         for name in sorted(found, key=lambda name: name == NOTEBOOK, reverse=not is_over):
@@ -747,14 +765,8 @@ class Member:
             if is_whole and trial.have.get(name) != stamp:
                 self._fetch(trial, name, stamp, is_over=is_over)
         trial.seen = found
-        whole = {kind_of(name) for name in found if is_whole_at_once(name)}
-        late = {
-            kind_of(name)
-            for name in found.keys() - trial.have.keys()
-            if is_whole_at_once(name) or kind_of(name) not in whole
-        }
-        gone = [name for name in trial.have if name not in found and name != NOTEBOOK]
-        for name in gone:
+        late = {kind_of(name) for name in found.keys() - trial.have.keys()}
+        for name in trial.have.keys() - found.keys() - {NOTEBOOK}:
             if is_over or kind_of(name) not in late:
                 path_of(trial.spec, name).unlink(missing_ok=True)
                 del trial.have[name]
@@ -788,6 +800,10 @@ class Member:
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def _stopped(reason: Reason, message: str) -> TrialOutcome:
+    return TrialOutcome(state=TrialState.STOPPED, reason=reason, message=message)
 
 
 def _states_end(notebook: Path) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..execution.workload import Workload
 from ..files import below, files_below
 from ..kernels import environment_of, interpreter_of
 from ..notebook_api.checkpoints import is_checkpoint
-from ..trials import TrialSpec
+from ..trials import TrialSpec, some_of
 
 _log = logging.getLogger(__name__)
 
@@ -148,23 +148,23 @@ class Mirror:
             cwd.symlink_to(folder)
 
     def _code_folder(self, workload: Workload) -> Path | None:
-        return None if workload.snapshot is None else self.copy(Path(workload.snapshot.folder))
+        if workload.snapshot is None:
+            return None
+        return self.copy(Path(workload.snapshot.folder))
 
-    def lay_out(self, workload: Workload, *, linked: Sequence[Path], made: Sequence[Path]) -> None:
+    def lay_out(self, workload: Workload, folder: NotebookFolder) -> None:
         """Add modules, folders and links to the worker's copies of the files that were sent.
 
         Args:
             workload: Workload with the paths of the worker's copies.
-            linked: Large files and linked folders of the sweep's machine, which are not sent. If
-                this machine has files or folders at the same paths, the trials use these.
-            made: Folders of the sweep's machine, which may be empty.
+            folder: What is in the notebook's folder on the sweep's machine.
         """
         for file, source in workload.frozen.items():
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             Path(file).write_bytes(source.encode("utf-8", "surrogateescape"))
-        for path in made:
+        for path in folder.made:
             self.copy(path).mkdir(parents=True, exist_ok=True)
-        for path in linked:
+        for path in folder.linked:
             copy = self.copy(path)
             # Make no link to a missing file: a notebook that writes this file would fail. Use
             # `os.path`: `Path.exists` raises an error in a folder that the user may not enter.
@@ -174,66 +174,85 @@ class Mirror:
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
         """Return a trial's spec with the paths of the worker's copies."""
+        inputs = {}
+        for name, file in spec.inputs.items():
+            inputs[name] = replace(file, path=self.copy(file.path))
         return replace(
             spec,
             notebook=self.copy(spec.notebook),
             continues=None if spec.continues is None else self.copy(spec.continues),
             checkpoint_dir=self.copy(spec.checkpoint_dir),
             artifact_dir=self.copy(spec.artifact_dir),
-            inputs={n: replace(file, path=self.copy(file.path)) for n, file in spec.inputs.items()},
+            inputs=inputs,
         )
 
 
-def travelling_files(workload: Workload) -> tuple[list[Path], list[Path], list[Path]]:
-    """List the files in the notebook's folder to send to each worker, and those not to send.
+@dataclass(frozen=True, kw_only=True)
+class NotebookFolder:
+    """What is in the notebook's folder, without the notebook and the modules that it imports.
 
-    Files that are too large and links to folders are not sent. A warning names them. The notebook
-    and the modules that it imports are sent with the workload, so they are not listed. Studies,
-    hidden files and virtual environments are not sent.
-
-    Returns:
-        The files to send, the files and folders that a worker has at the same paths, and the
-        folders to make, which may be empty.
+    Attributes:
+        sent: Files to send to each worker.
+        linked: Large files and linked folders. A worker uses what it has at the same paths.
+        made: Folders to make on each worker, which may be empty.
     """
-    paths = workload.paths
-    others = {paths.folder, paths.tracking, paths.artifacts}
-    if workload.snapshot is not None:
-        others |= {*map(Path, workload.snapshot.frozen_in(str(workload.cwd)))}
-    if workload.data is not None:  # Each machine fetches the data itself.
-        others.add(workload.data.place())
-    travelling: list[Path] = []
-    linked: list[Path] = []
-    made: list[Path] = []
+
+    sent: list[Path] = field(default_factory=list)
+    linked: list[Path] = field(default_factory=list)
+    made: list[Path] = field(default_factory=list)
+
+
+def notebook_folder(workload: Workload) -> NotebookFolder:
+    """List the files and folders in the notebook's folder. Warn of those that are not sent.
+
+    Studies, hidden files and virtual environments are not listed.
+    """
+    others = _others(workload)
+    found = NotebookFolder()
     total = 0
     for place, folders, names in os.walk(workload.cwd):
-        folders[:] = [
-            name
-            for name in sorted(folders)
-            if not name.startswith((".", "__pycache__"))
-            and Path(place, name) not in others
-            and not os.path.exists(Path(place, name, "pyvenv.cfg"))
-            and not os.path.exists(Path(place, name, "sweep.lock"))  # Another study's folder.
-        ]
-        below = [Path(place, name) for name in folders]
-        linked += [path for path in below if path.is_symlink()]
-        made += [path for path in below if not path.is_symlink()]
-        for path in (Path(place, name) for name in sorted(names)):
-            is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
+        below = [Path(place, name) for name in sorted(folders)]
+        below = [path for path in below if path not in others and not _is_apart(path)]
+        folders[:] = [path.name for path in below]
+        for path in below:
+            kind = found.linked if path.is_symlink() else found.made
+            kind.append(path)
+        for name in sorted(names):
+            path = Path(place, name)
+            is_own = name.startswith(".") or path.suffix == ".ipynb" or path in others
             if is_own or not os.path.isfile(path):
                 continue
             size = path.stat().st_size
             if size > _FILE_BYTES or total + size > _ALL_BYTES:
-                linked.append(path)
+                found.linked.append(path)
             else:
                 total += size
-                travelling.append(path)
-    if linked:
+                found.sent.append(path)
+    if found.linked:
         _log.warning(
             "large files and linked folders are not sent to workers, which read their own at the "
             "same paths: %s",
-            _some([str(path) for path in linked]),
+            some_of([str(path) for path in found.linked], _MOST_NAMES),
         )
-    return travelling, linked, made
+    return found
+
+
+def _others(workload: Workload) -> set[Path]:
+    """Return paths of the study's own files, of its data, and of modules that are sent with it."""
+    paths = workload.paths
+    others = {paths.folder, paths.tracking, paths.artifacts}
+    if workload.snapshot is not None:
+        others.update(map(Path, workload.snapshot.frozen_in(str(workload.cwd))))
+    if workload.data is not None:  # Each machine fetches the data itself.
+        others.add(workload.data.place())
+    return others
+
+
+def _is_apart(folder: Path) -> bool:
+    """Return whether a folder is hidden, a virtual environment, or the folder of a study."""
+    is_hidden = folder.name.startswith((".", "__pycache__"))
+    marks = (folder / "pyvenv.cfg", folder / "sweep.lock")
+    return is_hidden or any(map(os.path.exists, marks))
 
 
 def kernel_python(kernel_name: str) -> dict[str, Any] | None:
@@ -264,7 +283,8 @@ def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) 
     differ = [name for name in both if ours[name] != theirs[name]]
     if not differ:
         return None
-    return _some([f"{name}: {ours[name]} here, {theirs[name]} there" for name in differ])
+    lines = [f"{name}: {ours[name]} here, {theirs[name]} there" for name in differ]
+    return some_of(lines, _MOST_NAMES)
 
 
 def _minor(python: Mapping[str, Any]) -> str:
@@ -273,8 +293,3 @@ def _minor(python: Mapping[str, Any]) -> str:
     The third number does not change a result.
     """
     return f"{python['implementation']} {python['version'].rpartition('.')[0]}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

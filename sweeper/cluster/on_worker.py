@@ -71,10 +71,12 @@ def carry_out(payload: bytes) -> bytes:
             begun = TrialsOnWorker(worker, key, session=session, root=Path(root))
             adding = worker.plugin_add(begun, key)
             asyncio.run_coroutine_threadsafe(adding, worker.loop.asyncio_loop).result()
-        plugin, answer = worker.plugins.get(key), {}
-        if plugin is not None and not plugin.is_over:
-            answer = dict(getattr(plugin, asked["act"])(**asked["arguments"]) or {})
+        plugin = worker.plugins.get(key)
         if plugin is None or plugin.is_over:
+            return b"null"
+        act = getattr(plugin, asked["act"])
+        answer = dict(act(**asked["arguments"]) or {})
+        if plugin.is_over:  # The sweep has ended during the call.
             return b"null"
         data: bytes = answer.pop("data", b"")
         return json.dumps(answer).encode() + b"\n" + data
@@ -169,12 +171,11 @@ class TrialsOnWorker(WorkerPlugin):
             file.write(data)
         os.utime(place, ns=(changed_ns, changed_ns))  # Else the sweep would fetch it as changed.
 
-    def open(self, *, linked: Sequence[str], made: Sequence[str]) -> dict[str, Any]:
+    def open(self, *, folder: bytes) -> dict[str, Any]:
         """Prepare this worker for trials. The longest part is to fetch their data.
 
         Args:
-            linked: Paths of large files and linked folders, as `Mirror.lay_out` describes them.
-            made: Paths of folders of the sweep's machine, which may be empty.
+            folder: Pickled `NotebookFolder`.
 
         Returns:
             The `environment`: the record of the interpreter, packages and machine that run the
@@ -184,19 +185,20 @@ class TrialsOnWorker(WorkerPlugin):
             SweepError: The data cannot be fetched, or the worker cannot be opened.
         """
         secede()  # type: ignore[no-untyped-call]
-        asked = self._mirror.workload(self._workload, host=socket.gethostname())
-        self._workload = asked
-        self._mirror.lay_out(asked, linked=[*map(Path, linked)], made=[*map(Path, made)])
-        if asked.data is not None:
-            asked.data.bring(self._say, lambda: self.is_over, copy=asked.cwd)
+        workload = self._mirror.workload(self._workload, host=socket.gethostname())
+        self._workload = workload
+        self._mirror.lay_out(workload, pickle.loads(folder))
+        if workload.data is not None:
+            workload.data.bring(self._say, lambda: self.is_over, copy=workload.cwd)
         with self._closing:
             if self.is_over:
                 return {}
-            self._worker = self._opened.enter_context(
-                opened_worker(asked, places=self._places(), time_left=self)
-            )
+            worker = opened_worker(workload, places=self._places(), time_left=self)
+            self._worker = self._opened.enter_context(worker)
         name = self._worker.environment
-        record = asked.paths.environment(name).read_bytes() if name else b"null"
+        if not name:
+            return {"environment": None}
+        record = workload.paths.environment(name).read_bytes()
         return {"environment": json.loads(record)}
 
     def run(self, *, task: str, spec: bytes, trials_left: int) -> dict[str, Any]:
@@ -215,7 +217,8 @@ class TrialsOnWorker(WorkerPlugin):
         there = self._mirror.spec(pickle.loads(spec))
 
         def publish(point: Point) -> None:
-            self._dask_worker.log_event(self.name, {"task": task, "point": point.encode()})
+            event = {"task": task, "point": point.encode()}
+            self._dask_worker.log_event(self.name, event)
 
         running = RunningTrial(Points(publish), trials_left=trials_left)
         self._trials[task] = there, running
@@ -249,7 +252,8 @@ class TrialsOnWorker(WorkerPlugin):
         spec, running = self._trials[task]
         if stop is not None:
             running.control.stop(StopReason(stop[0]), stop[1])
-        return {"files": files_of(spec), "cells": (running.points.cell, running.points.cells)}
+        cells = running.points.cell, running.points.cells
+        return {"files": files_of(spec), "cells": cells}
 
     def read(self, *, task: str, name: str, offset: int, stamp: Sequence[int]) -> Mapping[str, Any]:
         """Read the next bytes of a file, or nothing if the file has changed.
@@ -292,7 +296,8 @@ class TrialsOnWorker(WorkerPlugin):
     # --- events and resources ---------------------------------------------------------------------
 
     def _say(self, line: str) -> None:
-        self._dask_worker.log_event(self.name, {"line": line, "host": socket.gethostname()})
+        event = {"line": line, "host": socket.gethostname()}
+        self._dask_worker.log_event(self.name, event)
 
     def _places(self) -> Places:
         # Assume at least two trials, because another worker may use the same GPUs.

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from typing import Any
 from ..errors import NotebookError
 from ..execution.local import LocalExecutor
 from ..execution.runtime import temporary_folder
+from ..files import free_bytes
 from ..kernels import interpreter_of
 from ..machine.capacity import available_bytes, memory_of, usable_cores
 from ..notebooks.compare import Execution, compare
@@ -136,8 +136,10 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
     yield from _of_runs(measured, plan.settings, takes_seed=takes_seed)
     yield from _overwritten(measured, plan.notebook)
     if measured[-1].is_completed:
-        free_bytes = _free_bytes(plan.paths.root)
-        yield forecast(plan.settings, measured, jobs=plan.executor.jobs, free_disk_bytes=free_bytes)
+        free_disk_bytes = free_bytes(plan.paths.root)
+        yield forecast(
+            plan.settings, measured, jobs=plan.executor.jobs, free_disk_bytes=free_disk_bytes
+        )
 
 
 # --- checks without a kernel -----------------------------------------------------------------
@@ -152,10 +154,13 @@ def _refuse_broken_cells(plan: SweepPlan) -> None:
     Raises:
         NotebookError: A cell is not valid Python.
     """
-    interpreters = [*interpreter_of(plan.workload.kernel_name)[:1], sys.executable]
-    if plan.notebook.language != "python" or len({*map(os.path.realpath, interpreters)}) > 1:
+    if plan.notebook.language != "python":
         return
-    if error := plan.notebook.syntax_error():
+    for interpreter in interpreter_of(plan.workload.kernel_name)[:1]:
+        if os.path.realpath(interpreter) != os.path.realpath(sys.executable):
+            return
+    error = plan.notebook.syntax_error()
+    if error:
         raise NotebookError(f"{plan.notebook.display_name}: {error}")
 
 
@@ -172,7 +177,7 @@ def _without_kernel(plan: SweepPlan, *, dry_run: bool) -> Iterator[Finding]:
         if dry_run:  # Without --dry-run, the runs themselves show whether there is a score.
             yield from unknown_scores(plan.notebook, plan.settings)
         yield _seed(plan.notebook, plan.settings)
-    free = _free_bytes(plan.paths.root)
+    free = free_bytes(plan.paths.root)
     yield Finding(
         name="disk",
         holds=free >= _LEAST_FREE_BYTES,
@@ -187,7 +192,8 @@ def unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[F
     The finding neither passes nor fails (`holds` is None) if the code imports a library that may
     log the score by itself.
     """
-    code = "\n".join([*notebook.code, *(module.source for module in notebook.modules.values())])
+    sources = [module.source for module in notebook.modules.values()]
+    code = "\n".join([*notebook.code, *sources])
     logs = settings.reports == "auto" and _LOGGING_LIBRARIES.search(code) is not None
     for name in settings.objective:
         source = settings.scores.get(name)
@@ -209,26 +215,32 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
     if stated := _stated_seed(settings):
         text = f"{stated} sets seed, so no trial has a seed of its own"
         return Finding(name="seed", holds=True, text=text)
-    code = "\n".join(notebook.code)
-    reads = _TRIAL_SEED.search(code) is not None
-    takes = notebook.takes("seed") or reads
-    if takes and (reads or len(_SEED.findall(code)) > 1):
-        return Finding(name="seed", holds=True, text="the notebook uses the seed of its trial")
-    if takes:
+    reads = _reads_trial_seed(notebook)
+    if reads or notebook.takes("seed"):
+        n_seeds = len(_SEED.findall("\n".join(notebook.code)))
+        if reads or n_seeds > 1:
+            return Finding(name="seed", holds=True, text="the notebook uses the seed of its trial")
         text = "the notebook assigns seed and nothing reads it, so the seed has no effect"
         remedy = "pass it on: sweeper.seed_everything(seed), random_state=seed"
         return Finding(name="seed", holds=False, text=text, remedy=remedy)
-    if own := replaceable(own_seeds(notebook.assignments.cells), notebook.node):
+    own = replaceable(own_seeds(notebook.assignments.cells), notebook.node)
+    if own:
         return Finding(name="seed", holds=True, text=seeds_in_words(own))
-    if notebook.language == "python" and is_unseeded(notebook.flows, notebook.all_code):
+    if is_unseeded(notebook.flows, notebook.all_code):
         return Finding(name="seed", holds=True, text=NO_SEED)
+    text = "the notebook does not use its trial's seed"
+    if settings.confirm is not None:
+        text += ", which confirm needs"
     return Finding(
         name="seed",
         holds=None if settings.confirm is None else False,
-        text="the notebook does not use its trial's seed"
-        + (", which confirm needs" if settings.confirm else ""),
+        text=text,
         remedy=notebook.why_no_seed() or _SEED_REMEDY,
     )
+
+
+def _reads_trial_seed(notebook: ResearchNotebook) -> bool:
+    return _TRIAL_SEED.search("\n".join(notebook.code)) is not None
 
 
 def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
@@ -238,19 +250,13 @@ def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
     """
     if notebook.language != "python" or _stated_seed(settings):
         return True
-    return _TRIAL_SEED.search("\n".join(notebook.code)) is not None or notebook.takes("seed")
+    return _reads_trial_seed(notebook) or notebook.takes("seed")
 
 
 def _stated_seed(settings: Settings) -> str | None:
     """Return the section that sets the seed of the trials, or None."""
     sections = {"fixed": settings.fixed, "space": settings.search_space}
     return next((section for section, names in sections.items() if "seed" in names), None)
-
-
-def _free_bytes(folder: Path) -> int:
-    """Return the free disk space in bytes for a folder, which may not exist yet."""
-    existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
-    return shutil.disk_usage(existing).free
 
 
 # --- runs of the notebook --------------------------------------------------------------------
@@ -407,13 +413,19 @@ def _of_runs(
         yield what_params_change(
             run_as[Role.LARGEST], run_as[Role.AGAIN], other, objective=settings.objective
         )
-    on_gpu = max(
-        (run.outcome.gpu.peak_bytes or 0 for run in measured if run.outcome.gpu), default=0
-    )
-    gpu = f", and {size(on_gpu)} of a GPU's memory" if on_gpu else ""
-    free = f" ({size(memory)} are free)" if (memory := available_bytes()) else ""
-    peak = size(max(run.memory_bytes for run in measured))
-    yield Finding(name="memory", holds=True, text=f"a trial uses {peak} of memory{free}{gpu}")
+    yield _memory(measured)
+
+
+def _memory(measured: Sequence[Measured]) -> Finding:
+    text = f"a trial uses {size(max(run.memory_bytes for run in measured))} of memory"
+    free = available_bytes()
+    if free:
+        text += f" ({size(free)} are free)"
+    uses = [run.outcome.gpu for run in measured]
+    on_gpu = max(use.peak_bytes or 0 if use else 0 for use in uses)
+    if on_gpu:
+        text += f", and {size(on_gpu)} of a GPU's memory"
+    return Finding(name="memory", holds=True, text=text)
 
 
 def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> Iterator[Finding]:
@@ -432,20 +444,25 @@ def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> It
 
 
 def _failure(run: Measured) -> Finding:
-    lines = run.outcome.message.strip().splitlines() or [str(run.outcome.state)]
-    text = f"the notebook fails at {run.role} ({params_line(run.params)}): {lines[0]}"
+    lines = run.outcome.message.strip().splitlines()
+    why = lines[0] if lines else str(run.outcome.state)
+    text = f"the notebook fails at {run.role} ({params_line(run.params)}): {why}"
     remedy = "run it by hand with these values; if these values cause the failure, narrow `space`"
     return Finding(name="runs", holds=False, text=text, remedy=remedy)
 
 
 def _score(run: Measured, settings: Settings) -> Finding:
     found = ", ".join(f"{name} {run.outcome.scores[name]:.6g}" for name in settings.objective)
-    steps = max((len(points) for points in run.outcome.series.values()), default=0)
-    live = f", reported at {steps} steps" if steps else ", found after the last cell"
-    text = f"the notebook runs in {duration(run.outcome.duration_s)} and gives {found}{live}"
-    holds = bool(steps) or settings.study.pruner.name == "none"
+    text = f"the notebook runs in {duration(run.outcome.duration_s)} and gives {found}"
+    n_steps = max(map(len, run.outcome.series.values()), default=0)
+    if n_steps:
+        text += f", reported at {n_steps} steps"
+        return Finding(name="score", holds=True, text=text)
+    text += ", found after the last cell"
+    if settings.study.pruner.name == "none":
+        return Finding(name="score", holds=True, text=text)
     remedy = "report it while it runs (sweeper.report), or no trial can be pruned"
-    return Finding(name="score", holds=holds, text=text, remedy="" if holds else remedy)
+    return Finding(name="score", holds=False, text=text, remedy=remedy)
 
 
 def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
@@ -486,10 +503,12 @@ def what_params_change(
     both = {**largest.params, **other.params}
     names = [name for name in both if largest.params.get(name) != other.params.get(name)]
     changed = f"other values of {', '.join(names)}"
-    first, same, second = (
-        Execution(scores={name: run.outcome.scores[name] for name in objective}, series={})
-        for run in (largest, again, other)
-    )
+
+    def objectives_of(run: Measured) -> Execution:
+        scores = {name: run.outcome.scores[name] for name in objective}
+        return Execution(scores=scores, series={})
+
+    first, same, second = map(objectives_of, (largest, again, other))
     found, luck = compare(first, second), compare(first, same)
     if found.scores and found.distance <= _MORE_THAN_LUCK * luck.distance:
         text = f"{changed} change the score hardly more than a second run with the same values"

@@ -79,16 +79,17 @@ def _greatest(name: str, usual: Any, space: Mapping[str, AnyDimension]) -> Any:
         space: All dimensions, by name.
     """
     dimension = space[name]
-    if _is_size(dimension):
-        if isinstance(dimension, ChoiceDimension):
-            return max(dimension.choices, key=float)
-        step = int(dimension.step or 1)
-        return int(dimension.low) + int(dimension.high - dimension.low) // step * step
     if not isinstance(dimension, ChoiceDimension):
-        return _another(dimension, usual)
+        if not isinstance(dimension, IntDimension):
+            return _another(dimension, usual)
+        return range(dimension.low, dimension.high + 1, dimension.step or 1)[-1]
+    if _is_size(dimension):
+        return max(dimension.choices, key=float)
+    branches = [
+        other.when[name] for other in space.values() if name in other.when and _is_size(other)
+    ]
 
     def n_sizes(choice: Any) -> int:
-        branches = [d.when[name] for d in space.values() if _is_size(d) and name in d.when]
         return sum(any(_is_same(choice, value) for value in values) for values in branches)
 
     others = [choice for choice in dimension.choices if not _is_same(choice, usual)]

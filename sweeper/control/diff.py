@@ -64,22 +64,23 @@ def _execution_of(existing: ExistingStudy, run_id: str) -> Execution:
     record = existing.record(run_id)
     executed = read_execution(record.notebook, existing.paths, existing.settings)
     metadata = read_metadata(record.notebook) or BLANK
-    data, params = metadata.data, {**metadata.fixed, **record.params}
-    code: Mapping[str, str] = {}
-    with suppress(StudyError):  # The file with the code was removed.
-        code = read_snapshot(existing.paths, metadata.snapshot).versions
-    facts = {
+    params = {**metadata.fixed, **record.params}
+    environment = {
         "state": str(record.state),
         "seed": str(record.seed),
         "attempt": str(record.attempt),
-        "data": data and data.version,
-        "message": record.message,
     }
+    if metadata.data is not None and metadata.data.version:
+        environment["data"] = metadata.data.version
+    if record.message:
+        environment["message"] = record.message
+    with suppress(StudyError):  # The file with the code was removed.
+        environment |= read_snapshot(existing.paths, metadata.snapshot).versions
+    environment |= executed.environment
     return replace(
         executed,
         params={name: value_text(value) for name, value in params.items()},
-        environment={name: fact for name, fact in facts.items() if fact}
-        | {**code, **executed.environment},
+        environment=environment,
     )
 
 

@@ -47,8 +47,10 @@ def write_table(table: pd.DataFrame, file: Path, *, kind: str) -> int:
     if kind == "parquet":
         # A param may have values of several types. A column of Parquet has one type, so such values
         # become texts.
-        mixed = [name for name in table if len({type(v) for v in table[name].dropna()}) > 1]
-        table = table.astype(dict.fromkeys(mixed, "string"))
+        for name in table:
+            types = {type(value) for value in table[name].dropna()}
+            if len(types) > 1:
+                table = table.astype({name: "string"})
     _write(file, getattr(table, f"to_{kind}"), flag=f"--{kind}")
     return len(table)
 

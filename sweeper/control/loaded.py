@@ -205,10 +205,13 @@ def _row(record: TrialRecord, note: TrialNote, scores: Collection[str]) -> dict[
         note: What people have noted about it.
         scores: Names of all scores of the study.
     """
+    peak_gb = None
+    if record.gpu is not None and record.gpu.peak_bytes is not None:
+        peak_gb = record.gpu.peak_bytes / 1e9
     others = {
         "state": str(record.state),
         "duration_s": record.duration_s,
-        "gpu_peak_gb": record.gpu and record.gpu.peak_bytes and record.gpu.peak_bytes / 1e9,
+        "gpu_peak_gb": peak_gb,
         "seed": record.seed,
         "attempt": record.attempt,
         "reason": None if record.reason is None else str(record.reason),

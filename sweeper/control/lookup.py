@@ -185,18 +185,10 @@ def _found(
         StudyError: No study was found, or none that can be read.
     """
     if storage is not None:
-        url = Address.of(storage)
-        if url.file is not None and not is_storage(url.file):
-            raise StudyError(f"{url}: there is no study in {display_path(url.file)}")
-        known = {study.name: study for study in Study.all_in(url)}
-        if wanted is not None and wanted not in known:
-            names = ", ".join(known) or "none"
-            raise StudyError(f"{url}: there is no study {wanted!r}; known: {names}")
-        chosen = known.values() if wanted is None else [known[wanted]]
-        found = [*_located(chosen, url, tracking_uri)]
+        found = _in_storage(Address.of(storage), wanted, tracking_uri)
     else:
         found = _in_folders([*_folders(Path(wanted or ""))], tracking_uri)
-        if not found and os.path.basename(wanted or ".") == wanted:
+        if not found and wanted and os.path.basename(wanted) == wanted:
             named = [folder for folder in _folders(Path()) if folder.name == wanted]
             found = _in_folders(named, tracking_uri)
     studies = [study for study in found if isinstance(study, ExistingStudy)]
@@ -212,12 +204,22 @@ def _found(
     return studies, unusable
 
 
-def _follow_moves(outputs: Path) -> None:
-    """Correct the paths of the studies in a folder of outputs that were moved there."""
-    for move in moves_in(outputs):
-        from ..sync.moving import follow_unswept
+def _in_storage(
+    url: Address, wanted: str | None, tracking_uri: str | None
+) -> list[ExistingStudy | StudyError]:
+    """Return the study of a name in a storage, or all of its studies.
 
-        follow_unswept(move)
+    Raises:
+        StudyError: The storage has no such study.
+    """
+    if url.file is not None and not is_storage(url.file):
+        raise StudyError(f"{url}: there is no study in {display_path(url.file)}")
+    studies = Study.all_in(url)
+    chosen = [study for study in studies if wanted in (None, study.name)]
+    if wanted is not None and not chosen:
+        names = ", ".join(study.name for study in studies) or "none"
+        raise StudyError(f"{url}: there is no study {wanted!r}; known: {names}")
+    return [*_located(chosen, url, tracking_uri)]
 
 
 def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
@@ -261,7 +263,10 @@ def _in_folders(
     shows that it was one.
     """
     for outputs in {folder.absolute().parent for folder in folders}:
-        _follow_moves(outputs)
+        for move in moves_in(outputs):
+            from ..sync.moving import follow_unswept  # The import takes long.
+
+            follow_unswept(move)
     found: list[ExistingStudy | StudyError] = []
     for folder in folders:
         file = folder.absolute() / STORAGE_NAME

@@ -1,8 +1,7 @@
 """Answer the comparison page when it reads or changes the notes about trials.
 
 A page of another website can make a browser send requests to this machine. So a request counts only
-if its `Host` and `Origin` are those of this server, and if its type is one that browsers send to
-another origin only after asking.
+if its `Host` and `Origin` are those of this server.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from ..page import write_notes
 from ..study_folder.notes import Notes
 from ..trials import StudyPaths
 
-#: A request with more bytes than the first number is refused (chosen, not measured: the notes on
-#: dozens of trials are shorter). It is still read, up to the second number of bytes, because a
-#: client that cannot send all of its request would not read the answer.
-_MOST_BYTES, _MOST_READ_BYTES = 100_000, 10_000_000
+#: A request with more bytes is refused (chosen, not measured: the notes on thousands of trials are
+#: shorter).
+_MOST_BYTES = 10_000_000
 
 
 class RefusedError(Exception):
@@ -81,25 +79,22 @@ def _changes_in(environ: Mapping[str, Any], host: str) -> dict[str, Any]:
         raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "notes are read by GET, changed by POST")
     if environ.get("HTTP_ORIGIN") != f"http://{host}":
         raise RefusedError(HTTPStatus.FORBIDDEN, f"the request is from no page of http://{host}/")
-    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
-        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is not application/json")
     length = environ.get("CONTENT_LENGTH") or ""
     if not (length.isascii() and length.isdigit()):
         raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "the request does not state its length")
-    body = environ["wsgi.input"].read(min(int(length), _MOST_READ_BYTES))
     if int(length) > _MOST_BYTES:
         raise RefusedError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the request has {int(length):,} bytes; at most {_MOST_BYTES:,} are read",
         )
     try:
-        changes = json.loads(body)
+        changes = json.loads(environ["wsgi.input"].read(int(length)))
     except (ValueError, RecursionError) as error:
         raise RefusedError(
             HTTPStatus.BAD_REQUEST, f"the request is not JSON: {first_line(error)}"
         ) from error
-    if not isinstance(changes, dict) or not all(isinstance(c, dict) for c in changes.values()):
-        raise RefusedError(
-            HTTPStatus.BAD_REQUEST, 'expected {"RUN_ID": {"note": "…"}}, with an object for a trial'
-        )
-    return changes
+    if isinstance(changes, dict) and all(isinstance(parts, dict) for parts in changes.values()):
+        return changes
+    raise RefusedError(
+        HTTPStatus.BAD_REQUEST, 'expected {"RUN_ID": {"note": "…"}}, with an object for a trial'
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import OutputError, StudyError
+from ..files import DATABASE_LOGS, remove_database
 from ..notebooks.metadata import TrialMetadata, read_metadata
 from ..settings.addresses import Address
 from ..study.access import damage_of
@@ -23,9 +24,6 @@ from ..study_folder.ownership import owner_of, while_unswept
 from ..sync.moving import follow_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 from .lookup import STORAGE_NAME
-
-#: Suffixes of the files that SQLite keeps next to a database.
-_LOGS = ("-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,13 +141,13 @@ def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
         )
     storage = paths.storage
     new = storage.with_name(f"{storage.name}.rebuilt")
-    _remove(new)  # An earlier call that was killed may have left this file.
+    remove_database(new)  # An earlier call that was killed may have left this file.
     try:
         records = write_study(new, name, facts, notebooks)
         damaged = _set_aside(storage)
         os.replace(new, storage)
     finally:
-        _remove(new)
+        remove_database(new)
     return Rebuilt(
         study=name,
         storage=storage,
@@ -166,19 +164,14 @@ def _set_aside(storage: Path) -> Path | None:
         The new name of the database. None if there was no database.
     """
     kept = storage.with_name(f"{storage.name}.damaged")
-    n_earlier = 1
+    n_kept = 1
     while kept.exists():
-        n_earlier += 1
-        kept = storage.with_name(f"{storage.name}.damaged{n_earlier}")
-    for log in _LOGS:  # Rename the logs first, because logs without a database do no harm.
+        n_kept += 1
+        kept = storage.with_name(f"{storage.name}.damaged{n_kept}")
+    for log in DATABASE_LOGS:  # Rename the logs first, because logs without a database do no harm.
         with suppress(FileNotFoundError):
             os.replace(f"{storage}{log}", f"{kept}{log}")
     if not storage.exists():
         return None
     os.replace(storage, kept)
     return kept
-
-
-def _remove(database: Path) -> None:
-    for suffix in ("", *_LOGS):
-        Path(f"{database}{suffix}").unlink(missing_ok=True)

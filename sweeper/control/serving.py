@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import mimetypes
 import secrets
-import socket
-import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -40,10 +38,6 @@ _PORT = 8800
 _MLFLOW, _STUDIES = "mlflow", "study"
 #: Path of the notes about trials, below the path of a study.
 _NOTES = "/notes"
-#: At most this many connections may be open without a request (chosen, not measured). If there are
-#: more, the oldest one is closed: a browser sends its request within milliseconds, and a process
-#: may have only 1,024 descriptors.
-_MOST_WAITING = 100
 #: A connection without any traffic is closed after this many seconds (chosen, not measured).
 _IDLE_S = 30.0
 
@@ -79,8 +73,6 @@ class StudyServer(ThreadingMixIn, WSGIServer):
             raise SettingsError(
                 f"--port {port}: cannot be used: {first_line(error)}; leave the option out"
             ) from error
-        self._lock = threading.Lock()
-        self._waiting: dict[socket.socket, None] = {}
         key = secrets.token_urlsafe(16)
         host = f"{_HOST}:{port}"
         self.set_app(partial(_answer, key, host, _served(existing.paths), ui))
@@ -89,42 +81,12 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         experiment_id = existing.study.facts.experiment_id or "0"
         self.mlflow = view_url(existing.tracking, experiment_id, ui=base + _MLFLOW)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in its own thread.
-
-        If too many connections are open without a request, close the oldest one.
-        """
-        with self._lock:
-            self._waiting[request] = None
-            if len(self._waiting) > _MOST_WAITING:
-                with suppress(OSError):  # The client has just closed the connection.
-                    next(iter(self._waiting)).shutdown(socket.SHUT_RDWR)
-                self._waiting.pop(next(iter(self._waiting)))
-        super().process_request(request, client_address)
-
-    def note_asked(self, request: socket.socket) -> None:
-        """Note that a connection no longer waits: it has sent its request, or has ended."""
-        with self._lock:
-            self._waiting.pop(request, None)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
-        self.note_asked(request)
-        super().shutdown_request(request)
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore the error: a client may disconnect at any moment."""
 
 
 class _Quiet(WSGIRequestHandler):
     timeout = _IDLE_S
-
-    def parse_request(self) -> bool:
-        """Read the request's headers, and note that the connection has sent its request."""
-        is_right = super().parse_request()
-        if isinstance(self.server, StudyServer):
-            self.server.note_asked(self.connection)
-        return is_right
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the page sends a dozen requests each time it is opened."""

@@ -101,20 +101,24 @@ def sort(
     """
     objectives = existing.settings.objective
     name = by if by is not None else next(iter(objectives))
-    ended = [
-        (record, {**record.params, **record.scores}) for record in records if record.state.has_ended
-    ]
-    known: list[tuple[Value, TrialRecord]]
-    known = [(values[name], record) for record, values in ended if name in values]
+    known: list[tuple[Value, TrialRecord]] = []
+    names: set[str] = set()
+    for record in records:
+        if record.state.has_ended:
+            values = {**record.params, **record.scores}
+            names.update(values)
+            if name in values:
+                known.append((values[name], record))
     if not known and by is not None:
-        names = sorted({name for _, values in ended for name in values})
         raise SettingsError(
-            f"--sort {by}: no trial has such a score or param; {nearest(by, names)}"
+            f"--sort {by}: no trial has such a score or param; {nearest(by, sorted(names))}"
         )
+    is_maximized = False
     if name in objectives:  # Only a completed trial has a final score.
-        known = [(value, record) for value, record in known if record.state is TrialState.COMPLETED]
-    is_maximized = name in objectives and objectives[name].direction == "maximize"
-    return [record for _, record in sorted(known, key=lambda pair: _rank(pair[0], is_maximized))]
+        is_maximized = objectives[name].direction == "maximize"
+        known = [pair for pair in known if pair[1].state is TrialState.COMPLETED]
+    known.sort(key=lambda pair: _rank(pair[0], is_maximized))
+    return [record for _, record in known]
 
 
 def _rank(value: Value, is_maximized: bool) -> tuple[int, float, str]:
@@ -135,14 +139,18 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     """
     noted, statuses = read_progress(record.notebook)  # Both are empty until the kernel has started.
     metadata = noted or BLANK
-    newest = {name: points[-1] for name, points in series_of(metadata).items()}
-    steps = [step for step, _ in newest.values()]
-    last = {name: value for name, (_, value) in newest.items()}
+    steps: list[int] = []
+    last: dict[str, float] = {}
+    for name, points in series_of(metadata).items():
+        step, last[name] = points[-1]
+        steps.append(step)
     now = datetime.datetime.now(datetime.UTC)
     # While the trial waits for memory or a GPU, its time has not begun.
     began = now if metadata.waits_for else metadata.started_at or now
     until = metadata.frozen_at or now
-    pid, is_on_this_machine = metadata.pid, is_here and not metadata.host
+    memory_bytes = None
+    if is_here and not metadata.host and metadata.pid is not None:
+        memory_bytes = memory_of(metadata.pid)
     return Progress(
         run_id=record.run_id,
         params=record.params,
@@ -152,7 +160,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         step=max(steps, default=None),
         metrics={**last, **metadata.finals},
         elapsed_s=max(0.0, (until - began).total_seconds()),  # The machine's clock may be set back.
-        memory_bytes=memory_of(pid) if is_on_this_machine and pid is not None else None,
+        memory_bytes=memory_bytes,
         host=metadata.host,
         waits_for=metadata.waits_for,
         is_frozen=record.state is TrialState.FROZEN,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SettingsError, StudyError
 from ..study_folder.ownership import is_held
 from ..study_folder.requests import ALL, NO_MORE, ask_to_stop
-from ..trials import Params, TrialState, display_path, run_id_of
+from ..trials import Params, TrialRecord, TrialState, display_path, run_id_of
 from .lookup import ExistingStudy
 
 if TYPE_CHECKING:
     from ..settings import Settings
+    from ..study.study import Study
 
 _POLL_INTERVAL_S = 0.2
 #: Wait this many seconds longer than `limits.grace` for a trial to stop, because its kernel is
@@ -139,12 +140,25 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
     # Retry each trial only once, because two retries would use the same checkpoints.
     chosen = [*{record.first_number: record for record in chosen}.values()]
     if not run_ids:
-        failed = (record for record in study.records() if record.state is TrialState.FAILED)
-        # If a trial and its retries have failed, only the last of them is retried.
-        last = {r.first_number: r for r in failed}
-        done = study.tried_again()
-        chosen = [record for first, record in sorted(last.items()) if first not in done]
-    return [(r.run_id, run_id_of(study.enqueue(r.params, again=r))) for r in chosen]
+        chosen = _failed(study)
+    queued: list[tuple[str, str]] = []
+    for record in chosen:
+        number = study.enqueue(record.params, again=record)
+        queued.append((record.run_id, run_id_of(number)))
+    return queued
+
+
+def _failed(study: Study) -> list[TrialRecord]:
+    """Return the failed trials that were not retried since.
+
+    If a trial and its retries have failed, only the last of them is returned.
+    """
+    last: dict[int, TrialRecord] = {}
+    for record in study.records():
+        if record.state is TrialState.FAILED:
+            last[record.first_number] = record
+    done = study.tried_again()
+    return [record for first, record in sorted(last.items()) if first not in done]
 
 
 def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import warnings
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, quantiles
 from typing import Any
 
 from ..errors import SettingsError, StudyError
+from ..settings import Settings
 from ..settings.messages import nearest
 from ..settings.sections import Objective
 from ..settings.space import SearchSpace
@@ -122,49 +123,57 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
 def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
     settings, confirmation = existing.settings, existing.confirmation()
     goals = settings.objective
-    records, over, is_each = existing.study.records(), "completed trials", not by
     if confirmation is not None and confirmation.winner is not None:
         records = [run for trial in confirmation.ranking for run in trial.runs.values()]
         on = "fresh seeds" if confirmation.repeats is None else confirmation.repeats
-        over, is_each = f"runs on {len(confirmation.seeds)} {on}", False
+        over = f"runs on {len(confirmation.seeds)} {on}"
+        is_each = False
+    else:
+        records = existing.study.records()
+        over = "completed trials"
+        is_each = not by
     records = [record for record in records if all(has_score(record, name) for name in goals)]
     if not records:
         raise StudyError(
             f"--table: no trial of the study {existing.study.name!r} has completed; sweep it first"
         )
-    by_fold = settings.repeat is not None and settings.repeat.by_fold
-    tried = {name for record in records for name in record.params} - ({FOLD} if by_fold else set())
-    # Trials may have params that were removed from the search space since. List these last.
-    params = [
-        *(name for name in settings.space if name in tried),
-        *sorted(tried - {*settings.space}),
-    ]
+    params = _tried_params(records, settings)
     for name in by:
         if name not in params:
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
     has_ranges = is_each or bool(by)  # Else each confirmed trial has a row, so group no values.
     space = SearchSpace(settings.space)
     places = {name: _places(name, records, space, has_ranges=has_ranges) for name in params}
-    chosen = by or [name for name in params if len({*places[name]}) > 1] or params
+    varied = [name for name in params if len({*places[name]}) > 1]
+    chosen = by or varied or params
+    rows: list[_Row] = []
     if is_each:
-        rows = [
-            _Row(labels=[name, *row.labels], n_trials=row.n_trials, means=row.means)
-            for name in chosen
-            for row in _rows(records, [places[name]], goals)
-        ]
+        for name in chosen:
+            for row in _rows(records, [places[name]], goals):
+                rows.append(replace(row, labels=[name, *row.labels]))
     else:
         rows = _rows(records, [places[name] for name in chosen], goals)
+    for_each = " for each param" if is_each else ""
     return _Table(
         heads=["param", "value"] if is_each else chosen,
         scores=[*goals],
         rows=rows,
         caption=(
             f"{existing.study.name}: means over {over}, with 95 % intervals. Bold: the best mean"
-            f"{' for each param' if is_each else ''}, and means that do not differ significantly "
+            f"{for_each}, and means that do not differ significantly "
             "from it (t test at the 5 % level, paired where the seeds or folds are the same, else "
             "Welch's). Single trials are never bold."
         ),
     )
+
+
+def _tried_params(records: Sequence[TrialRecord], settings: Settings) -> list[str]:
+    """Return the params of the trials: first those of the search space, then removed ones."""
+    tried = {name for record in records for name in record.params}
+    if settings.repeat is not None and settings.repeat.by_fold:
+        tried.discard(FOLD)
+    present = [name for name in settings.space if name in tried]
+    return present + sorted(tried.difference(present))
 
 
 def _rows(
@@ -185,9 +194,9 @@ def _rows(
     ordered = sorted(groups.items())
     columns = []
     for name, goal in goals.items():
-        samples = [
-            [(_pair_of(record), record.scores[name]) for record in group] for _, group in ordered
-        ]
+        samples = []
+        for _, group in ordered:
+            samples.append([(_pair_of(record), record.scores[name]) for record in group])
         columns.append(_means(samples, sign=1 if goal.direction == "maximize" else -1))
     return [
         _Row(labels=[label for _, label in key], n_trials=len(group), means=means)
@@ -215,14 +224,16 @@ def _places(
     numbers: list[Any] = [value for value in values if is_number(value)]
     are_numbers = len(numbers) == len(values)
     edges = _edges_of(numbers) if are_numbers and has_ranges else []
-    order = [*map(value_text, getattr(space.get(name), "choices", ())), *map(value_text, values)]
+    choices = getattr(space.get(name), "choices", ())
+    order = [value_text(value) for value in (*choices, *values)]
 
     def place(record: TrialRecord) -> _Place:
         if name not in record.params:
             return math.inf, "n/a"
         value: Any = record.params[name]
         if edges:
-            part = [number for number in numbers if bisect(edges, number) == bisect(edges, value)]
+            index = bisect(edges, value)
+            part = [number for number in numbers if bisect(edges, number) == index]
             return min(part), f"{min(part):.3g} to {max(part):.3g}"
         label = f"{value:.4g}" if isinstance(value, float) else value_text(value)
         return (value if are_numbers else order.index(value_text(value))), label
@@ -270,8 +281,11 @@ def _differ(first: Sequence[tuple[_Pair, float]], second: Sequence[tuple[_Pair, 
     """
     from scipy.stats import ttest_ind, ttest_rel
 
-    (pairs, a), (others, b) = (zip(*sorted(sample), strict=True) for sample in (first, second))
-    is_paired = pairs == others and len({*pairs}) == len(pairs)
+    first, second = sorted(first), sorted(second)
+    pairs = [pair for pair, _ in first]
+    is_paired = pairs == [pair for pair, _ in second] and len({*pairs}) == len(pairs)
+    a = [score for _, score in first]
+    b = [score for _, score in second]
     with warnings.catch_warnings(action="ignore"):  # SciPy warns if all scores are the same.
         found = ttest_rel(a, b) if is_paired else ttest_ind(a, b, equal_var=False)
     is_known = not math.isnan(found.pvalue)
@@ -288,8 +302,10 @@ def _csv(table: _Table) -> str:
     heads = [*table.heads, "trials", *(f"{name}_{part}" for name in table.scores for part in parts)]
     rows = []
     for row in table.rows:
-        means = [(mean.value, mean.half_interval, mean.is_best) for mean in row.means]
-        rows.append([*row.labels, row.n_trials, *(value for mean in means for value in mean)])
+        cells: list[Any] = [*row.labels, row.n_trials]
+        for mean in row.means:
+            cells += [mean.value, mean.half_interval, mean.is_best]
+        rows.append(cells)
     return str(pd.DataFrame(rows, columns=heads).to_csv(index=False)).rstrip()
 
 
@@ -325,8 +341,10 @@ def _cells(table: _Table, escapes: dict[int, str], cell: Callable[[_Mean], str])
     heads = [name.translate(escapes) for name in (*table.heads, "trials", *table.scores)]
     rows = []
     for row in table.rows:
-        labels = [label.translate(escapes) for label in row.labels]
-        rows.append([*labels, str(row.n_trials), *map(cell, row.means)])
+        cells = [label.translate(escapes) for label in row.labels]
+        cells.append(str(row.n_trials))
+        cells += map(cell, row.means)
+        rows.append(cells)
     return [heads, *rows]
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextvars
 import io
 import logging
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..trials import Snapshot, TrialState
+from ..trials import Snapshot
+from .repeating import repeated
 from .screen import table
 
 _log = logging.getLogger(__name__)
 
 #: Seconds between two drawings of the table (chosen, not measured).
 _INTERVAL_S = 1.0
-#: Longest wait at the end of a sweep for a drawing that has begun, in seconds (chosen, not
-#: measured).
-_MAX_DRAW_S = 10.0
 #: Number of columns that an output of JupyterLab shows (measured in a window of 1,280 pixels with
 #: the file browser open).
 _COLUMNS = 90
@@ -54,30 +50,20 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
     from IPython.display import display
 
     handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-    ended = threading.Event()
 
     def draw() -> None:
         try:
-            if (snapshot := look()) is not None:
+            snapshot = look()
+            if snapshot is not None:
                 handle.update(_bundle(snapshot), raw=True)
         except Exception:  # noqa: BLE001  The next drawing may succeed.
             _log.info("the table was not drawn", exc_info=True)
 
-    def draw_on() -> None:
-        while not ended.wait(_INTERVAL_S):
-            draw()
-
-    # Run the thread in a copy of this context. ipykernel finds the cell of an output in the
-    # context.
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=[draw_on], name="table", daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(draw, _INTERVAL_S, name="table") as thread:
+            yield
     finally:
-        ended.set()
-        thread.join(_MAX_DRAW_S)
-        if not thread.is_alive():
+        if not thread.is_alive():  # Else a drawing hangs, and the next one would hang, too.
             draw()
 
 
@@ -88,8 +74,10 @@ def _bundle(snapshot: Snapshot) -> dict[str, str]:
         file=io.StringIO(), record=True, width=_COLUMNS, force_jupyter=False, highlight=False
     )
     console.print(table(snapshot, _COLUMNS))
-    ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
-    bar = f'<progress style="width:100%" max="{snapshot.trials}" value="{ended}"></progress>'
+    bar = (
+        f'<progress style="width:100%" max="{snapshot.trials}" value="{snapshot.n_ended}">'
+        "</progress>"
+    )
     return {
         "text/plain": console.export_text(clear=False).rstrip(),
         "text/html": bar + console.export_html(inline_styles=True, code_format=_FORMAT),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TextIO
 
 from ..settings.addresses import study_words
@@ -23,6 +26,7 @@ from ..trials import (
     SweepResult,
     TrialRecord,
     TrialState,
+    Value,
     counts_line,
     display_path,
     params_line,
@@ -33,6 +37,7 @@ from ..trials import (
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 #: A list of names or of ranked params has at most `_MOST_NAMES` entries. The live table has at most
 #: `_MOST_NOTES` lines about frozen and waiting trials (chosen, not measured).
@@ -53,41 +58,55 @@ _AT_LEAST, _OF_A_FLOAT = {"trial": 4, "step": 4, "cell": 5, "time": 6, "memory":
 #: In a table of at most this number of characters, the columns have no smallest width.
 _NARROW = 60
 #: Numbers of characters: `_GAP` between two columns, at most `_WIDEST` for a value, and at least
-#: `_SHORT_NAME` for the name of a param, even if space is short.
+#: `_SHORT_NAME` for the name of a param if whole names do not fit (chosen).
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
-#: Name and texts of a column.
-_Column = tuple[str, list[str]]
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the live table: its name, and a text for each running trial."""
+
+    name: str
+    texts: Sequence[str]
+
+    @property
+    def width(self) -> int:
+        """Number of characters, with the gap before the column."""
+        return max(map(len, (self.name, *self.texts))) + _GAP
 
 
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     """Describe the end of a trial in one line: state, time and scores, or why it has no scores."""
-    known = [(name, record.scores[name]) for name in objectives if name in record.scores]
-    scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
     took = f" in {duration(record.duration_s)}" if record.duration_s else ""
-    took += f" on {record.host}" if record.host else ""
-    if record.reason is None:
-        return f"{record.state}{took}" + (f": {scores}" if scores else "")
+    if record.host:
+        took += f" on {record.host}"
     if record.reason is Reason.PRUNED:  # The message already says that it was pruned.
         return f"{record.first_line} ({took.strip()})" if took else record.first_line
-    return f"{record.state}{took} ({record.reason}): {record.first_line}"
+    if record.reason is not None:
+        return f"{record.state}{took} ({record.reason}): {record.first_line}"
+    scores = [f"{name}={record.scores[name]:.6g}" for name in objectives if name in record.scores]
+    line = f"{record.state}{took}"
+    return f"{line}: {', '.join(scores)}" if scores else line
 
 
 def _best_lines(snapshot: Snapshot) -> list[str]:
     """List the best trial so far, or the first of the Pareto-optimal trials, with its notebook."""
     if not snapshot.best:
         return []
-    first, *others = snapshot.best
+    first, n_best = snapshot.best[0], len(snapshot.best)
     scores = ", ".join(f"{name}={first.scores[name]:.6g}" for name in snapshot.objectives)
     line = f"best: {first.run_id}  {scores}  ({params_line(first.params)})"
-    line += f"  (1 of {len(snapshot.best)} Pareto-optimal)" if others else ""
+    if n_best > 1:
+        line += f"  (1 of {n_best} Pareto-optimal)"
     return [line, f"  notebook: {display_path(first.notebook)}"]
 
 
 def answer_lines(result: SweepResult) -> list[str]:
     """List the sentences of a study's answer, each with its topic, and the winner's notebook."""
+    if result.insights is None:
+        return []
     lines = []
-    for topic, text in () if result.insights is None else result.insights.sentences:
+    for topic, text in result.insights.sentences:
         lines.append(f"  {text}" if topic == "params" else f"{topic}: {text}")
         if topic == "params" and len(result.best) == 1:
             lines.append(f"  notebook: {display_path(result.best[0].notebook)}")
@@ -113,21 +132,24 @@ def confirmation_lines(confirmation: Confirmation | None, storage: str) -> list[
         f"run again on {len(confirmation.seeds)} fresh seeds ({confirmation.study}): mean of "
         f"{confirmation.objective}, with its 95 % interval"
     )
-    lines = [
-        f"  {f'{rank}.' if ranked.is_complete else '–'} {_line(ranked, confirmation)}"
-        for rank, ranked in enumerate(confirmation.ranking, 1)
-    ]
-    return [first, *lines, *_doubts(confirmation, storage)]
+    lines = [first]
+    for number, ranked in enumerate(confirmation.ranking, 1):
+        rank = f"{number}." if ranked.is_complete else "–"
+        lines.append(f"  {rank} {_line(ranked, confirmation)}")
+    return [*lines, *_doubts(confirmation, storage)]
 
 
 def _repeats_lines(repeats: Confirmation, storage: str) -> list[str]:
     """List the best means of repeated proposals, and which proposals may be as good as the best."""
-    complete = len(repeats.ranking)
+    if not repeats.ranking:
+        return []
     lines = [f"mean of {repeats.objective} over {len(repeats.seeds)} runs, with its 95 % interval"]
-    shown = enumerate(repeats.ranking[:_MOST_NAMES], 1)
-    lines += [f"  {rank}. {_line(ranked, repeats)}" for rank, ranked in shown]
-    lines += [f"  … and {complete - _MOST_NAMES} more"] if complete > _MOST_NAMES else []
-    return [*lines, *_doubts(repeats, storage)] if complete else []
+    for rank, ranked in enumerate(repeats.ranking[:_MOST_NAMES], 1):
+        lines.append(f"  {rank}. {_line(ranked, repeats)}")
+    n_more = len(repeats.ranking) - _MOST_NAMES
+    if n_more > 0:
+        lines.append(f"  … and {n_more} more")
+    return [*lines, *_doubts(repeats, storage)]
 
 
 def _ablation_lines(ablation: Confirmation, storage: str) -> list[str]:
@@ -150,20 +172,20 @@ def _ablation_lines(ablation: Confirmation, storage: str) -> list[str]:
     return [*lines, *_doubts(ablation, storage)]
 
 
-def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
-    if one.mean is None:
+def _line(trial: ConfirmedTrial, confirmation: Confirmation) -> str:
+    if trial.mean is None:
         mean = "no score"
-    elif one.interval is None:
-        mean = f"{one.mean:.6g}" + (" on each seed" if one.std == 0 else "")
+    elif trial.interval is None:
+        mean = f"{trial.mean:.6g}" + (" on each seed" if trial.std == 0 else "")
     else:
-        low, high = one.interval
-        mean = f"{one.mean:.6g}, {low:.6g} to {high:.6g} (std {one.std:.2g})"
-    line = f"{one.run_id}  {mean}"
-    if one.search_score is not None:
-        line += f"; {one.search_score:.6g} in the search"
-    if one.is_complete:
+        low, high = trial.interval
+        mean = f"{trial.mean:.6g}, {low:.6g} to {high:.6g} (std {trial.std:.2g})"
+    line = f"{trial.run_id}  {mean}"
+    if trial.search_score is not None:
+        line += f"; {trial.search_score:.6g} in the search"
+    if trial.is_complete:
         return line
-    return f"{line}; it has {len(one.scores)} of {len(confirmation.seeds)} scores and cannot win"
+    return f"{line}; it has {len(trial.scores)} of {len(confirmation.seeds)} scores and cannot win"
 
 
 def _doubts(confirmation: Confirmation, storage: str) -> list[str]:
@@ -205,28 +227,30 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         fold: Function that wraps long lines. It is not applied to lines with commands and
             addresses, because people copy them.
     """
-    lines = [f"\n{_counts(result)}"]
-    lines += _stopped_lines(result)
-    lines += answer_lines(result)
-    lines += confirmation_lines(result.confirmation, result.storage)
-    lines += infeasible_lines(result.records)
-    lines = [*fold(lines)]
+    answer = [
+        f"\n{_counts(result)}",
+        *_stopped_lines(result),
+        *answer_lines(result),
+        *confirmation_lines(result.confirmation, result.storage),
+        *infeasible_lines(result.records),
+    ]
+    lines = [*fold(answer)]
     if result.page is not None:
         lines.append(f"compare: {display_path(result.page)}")
     if result.confirmation_page is not None:
         lines.append(f"  the runs on fresh seeds: {display_path(result.confirmation_page)}")
     lines += _mlflow_lines(result)
     lines += _behind_lines(result)
-    notes = [
-        *notice_lines(result.records),
-        *(f"note: {finding}" for finding in result.findings),
-    ]
+    notes = notice_lines(result.records)
+    notes += [f"note: {finding}" for finding in result.findings]
     return "\n".join([*lines, *fold(notes)])
 
 
 def _counts(result: SweepResult) -> str:
     """Say how many trials this sweep ran, in what time, and what the study has if that is more."""
-    ran = [counts_line(result.counts_here)] if any(result.counts_here.values()) else []
+    ran = []
+    if any(result.counts_here.values()):
+        ran.append(counts_line(result.counts_here))
     if any(result.confirmed_here.values()):
         ran.append(f"{counts_line(result.confirmed_here)} on fresh seeds")
     if ran:
@@ -240,7 +264,8 @@ def _counts(result: SweepResult) -> str:
 
 def trouble_lines(result: SweepResult) -> list[str]:
     """List what went wrong in a sweep with completed trials: its early end, and what is missing."""
-    return [*(_stopped_lines(result) if result.is_failure else ()), *_behind_lines(result)]
+    stopped = _stopped_lines(result) if result.is_failure else []
+    return [*stopped, *_behind_lines(result)]
 
 
 def _stopped_lines(result: SweepResult) -> list[str]:
@@ -265,10 +290,10 @@ def _behind_lines(result: SweepResult) -> list[str]:
             "machine, and the same command here copies it"
         )
     if result.undelivered:
+        because = f": {result.undelivered_because}" if result.undelivered_because else ""
         lines.append(
-            f"  {result.undelivered} trials did not reach MLflow"
-            + (f": {result.undelivered_because}" if result.undelivered_because else "")
-            + "; when MLflow accepts them, the same command sends them again"
+            f"  {result.undelivered} trials did not reach MLflow{because}; when MLflow accepts "
+            "them, the same command sends them again"
         )
     return lines
 
@@ -305,7 +330,7 @@ def notice_lines(records: Iterable[TrialRecord]) -> list[str]:
     for notice, line in _NOTICES.items():
         found = [record.notices[notice] for record in records if notice in record.notices]
         if found:
-            names = list(dict.fromkeys(name for names in found for name in names))
+            names = [*dict.fromkeys(chain.from_iterable(found))]
             trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
             lines.append(line.format(trials=trials, names=some_of(names, _MOST_NAMES)))
     return lines
@@ -330,108 +355,111 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
             lines. Then long lines are wrapped.
     """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     is_cut = height is not None
     line = partial(Text, no_wrap=is_cut, overflow="ellipsis" if is_cut else "fold")
     best = _best_lines(snapshot)
-    notes = [*_notes(snapshot.running)]
+    notes = _notes(snapshot.running)
     shown = [trial for trial in snapshot.running if not trial.is_frozen]
     if height is not None:
         notes = notes[:_MOST_NOTES]
         taken = 3  # The first line, the header, and the line that counts hidden trials.
         room = max(1, height - len(notes) - len(best) - len(snapshot.doing) - taken)
-        if left := shown[room:]:
-            shown, notes = shown[:room], [f"… and {len(left)} more", *notes]
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    columns = _columns(shown, snapshot, width) if shown else []
-    # Rich would interpret plain strings, such as `[cls]` as markup and `:smile:` as an emoji.
-    for n, (name, _) in enumerate(columns):
-        grid.add_column(Text(name), no_wrap=True, justify="right" if n else "left")
-    for row in zip(*(texts for _, texts in columns), strict=True):
-        grid.add_row(*map(Text, row))
-    above = [line(_head(snapshot), "bold")]
-    below = [*map(line, notes), *(line(text, "green") for text in best)]
+        if len(shown) > room:
+            notes.insert(0, f"… and {len(shown) - room} more")
+            shown = shown[:room]
+    parts: list[RenderableType] = [line(_head(snapshot), "bold")]
+    if shown:
+        parts.append(_grid(_columns(shown, snapshot, width)))
+    parts += [line(note) for note in notes]
+    parts += [line(text, "green") for text in best]
     now_s = time.monotonic()
-    doing = [
-        line(f"{chore_line(chore)} · {now_s - chore.since_s:.0f}s") for chore in snapshot.doing
-    ]
-    return Group(*above, *([grid] if shown else []), *below, *doing)
+    for chore in snapshot.doing:
+        parts.append(line(f"{chore_line(chore)} · {now_s - chore.since_s:.0f}s"))
+    return Group(*parts)
 
 
-def _notes(running: Sequence[Progress]) -> Iterator[str]:
-    """Yield a line with the frozen trials, and a line for each reason why trials wait."""
-    if frozen := [trial.run_id for trial in running if trial.is_frozen]:
-        yield f"frozen, and may continue: {some_of(frozen, _MOST_NAMES)}"
-    reasons: dict[str, list[str]] = {}
+def _grid(columns: Sequence[_Column]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    # Rich would interpret plain strings, such as `[cls]` as markup and `:smile:` as an emoji.
+    for number, column in enumerate(columns):
+        grid.add_column(Text(column.name), no_wrap=True, justify="right" if number else "left")
+    for row in zip(*(column.texts for column in columns), strict=True):
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+def _notes(running: Sequence[Progress]) -> list[str]:
+    """Return a line with the frozen trials, and a line for each reason why trials wait."""
+    lines = []
+    frozen = [trial.run_id for trial in running if trial.is_frozen]
+    if frozen:
+        lines.append(f"frozen, and may continue: {some_of(frozen, _MOST_NAMES)}")
+    waiting: defaultdict[str, list[str]] = defaultdict(list)
     for trial in running:
         if trial.waits_for:
-            reasons.setdefault(trial.waits_for, []).append(trial.run_id)
-    for reason, names in reasons.items():
-        yield f"{some_of(names, _MOST_NAMES)} wait{'s' if len(names) == 1 else ''} for {reason}"
+            waiting[trial.waits_for].append(trial.run_id)
+    for reason, names in waiting.items():
+        wait = "waits" if len(names) == 1 else "wait"
+        lines.append(f"{some_of(names, _MOST_NAMES)} {wait} for {reason}")
+    return lines
 
 
 def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[_Column]:
-    """Return the columns of the table, as names and texts: trials, params that fit, and facts."""
-    facts = [_facts(trial, snapshot) for trial in shown]
+    """Return the columns of the table: trials, params that fit, and facts."""
     # All trials have the same facts. A score may have the name of another column, such as `time`.
-    columns = [(same[0][0], [text for _, text in same]) for same in zip(*facts, strict=True)]
-    if width > _NARROW:
-        columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), texts) for name, texts in columns]
+    facts = [_facts(trial, snapshot) for trial in shown]
+    columns = []
+    for same in zip(*facts, strict=True):
+        name = same[0][0]
+        at_least = _AT_LEAST.get(name, _OF_A_FLOAT) if width > _NARROW else 0
+        columns.append(_Column(name.rjust(at_least), [text for _, text in same]))
     of_trials, *others = columns
-    names = [*dict.fromkeys(name for trial in shown for name in trial.params)]
-    room = width + _GAP - sum(map(_taken, (of_trials, *others)))  # No gap is before the first.
-    return [of_trials, *_columns_of_params(names, shown, room), *others]
+    room = width + _GAP - _width(columns)  # No gap is before the first.
+    return [of_trials, *_columns_of_params(shown, room), *others]
 
 
-def _columns_of_params(names: Sequence[str], shown: Sequence[Progress], room: int) -> list[_Column]:
-    """Return the columns of the params that fit, with names that are as long as there is space."""
-    shortest = [_param(*both, shown, _SHORT_NAME) for both in _with_short_names(names)]
-    n_fit = _n_fit(shortest, room)
-    rest = [(_more(names, n_fit), [""] * len(shown))] if n_fit < len(names) else []
-    room -= sum(map(_taken, rest))
-    for share in range(max(map(len, names), default=0), _SHORT_NAME, -1):
-        columns = [_param(*both, shown, share) for both in _with_short_names(names)[:n_fit]]
-        if sum(map(_taken, columns)) <= room:
-            return [*columns, *rest]
-    return [*shortest[:n_fit], *rest]
-
-
-def _n_fit(columns: Sequence[_Column], room: int) -> int:
-    """Return how many columns fit, with the one that counts the others."""
-    for n, column in enumerate(columns, start=1):
-        room -= _taken(column)
-        if room < (len(_more(columns, n)) + _GAP if n < len(columns) else 0):
-            return n - 1
-    return len(columns)
-
-
-def _more(columns: Sequence[object], n_fit: int) -> str:
-    return f"+{len(columns) - n_fit}"
-
-
-def _param(name: str, short: str, shown: Sequence[Progress], share: int) -> _Column:
-    """Return the column of a param. Its name has at most `share` characters, or as its values."""
-    values = [trial.params.get(name, "") for trial in shown]
-    texts = [_cut(short_text(value), _WIDEST) for value in values]
-    header = _cut(short, max(share, *map(len, texts)))
-    if any(isinstance(value, float) for value in values):
-        header = header.rjust(_OF_A_FLOAT)
-    return header, texts
-
-
-def _taken(column: _Column) -> int:
-    """Return how many characters a column takes, with the gap before it."""
-    name, texts = column
-    return max(map(len, (name, *texts))) + _GAP
-
-
-def _with_short_names(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return names, each also without the object that all share, such as `Config.` of a class."""
+def _columns_of_params(shown: Sequence[Progress], room: int) -> list[_Column]:
+    """Return a column for each param that fits. A last column counts those that do not fit."""
+    names = dict.fromkeys(name for trial in shown for name in trial.params)
     owners = {name.rpartition(".")[0] for name in names}
-    are_of_one = len(names) > 1 and len(owners) == 1
-    return [(name, name.rpartition(".")[2] if are_of_one else name) for name in names]
+    are_of_one = len(names) > 1 and len(owners) == 1  # Such as attributes of one class `Config`.
+    columns = []
+    for name in names:
+        title = name.rpartition(".")[2] if are_of_one else name
+        columns.append(_column_of_param(title, [trial.params.get(name, "") for trial in shown]))
+    fitting = [_shortened(column, _SHORT_NAME) for column in columns]
+    counted: list[_Column] = []
+    while fitting and _width([*fitting, *counted]) > room:
+        fitting.pop()
+        counted = [_Column(f"+{len(names) - len(fitting)}", [""] * len(shown))]
+    whole = columns[: len(fitting)]
+    longest = max((len(column.name) for column in whole), default=0)
+    for length in range(longest, _SHORT_NAME, -1):  # Names are as long as there is space.
+        longer = [_shortened(column, length) for column in whole]
+        if _width([*longer, *counted]) <= room:
+            return [*longer, *counted]
+    return [*fitting, *counted]
+
+
+def _shortened(column: _Column, length: int) -> _Column:
+    """Return a column whose name is cut to a length, or to the width of its values."""
+    return replace(column, name=_cut(column.name, max(length, *map(len, column.texts))))
+
+
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns)
+
+
+def _column_of_param(title: str, values: Sequence[Value]) -> _Column:
+    texts = [_cut(short_text(value), _WIDEST) for value in values]
+    if any(isinstance(value, float) for value in values):
+        title = title.rjust(_OF_A_FLOAT)
+    return _Column(title, texts)
 
 
 def _cut(text: str, width: int) -> str:
@@ -451,16 +479,17 @@ def print_table(snapshot: Snapshot, stream: TextIO) -> None:
 
 
 def _head(snapshot: Snapshot) -> str:
-    ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
-    # At the end of a sweep, `left_s` is 0, and is left out.
-    left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""
-    of = f"{ended} of {snapshot.trials} trials"
-    by_state = dict(snapshot.counts)
+    head = f"{snapshot.study} · {snapshot.n_ended} of {snapshot.trials} trials"
+    if snapshot.left_s:  # It is 0 at the end of a sweep.
+        head += f" · about {duration(snapshot.left_s)} left"
+    counts = dict(snapshot.counts)
     waiting = sum(bool(trial.waits_for) and not trial.is_frozen for trial in snapshot.running)
-    if waiting and (running := by_state.get(TrialState.RUNNING)):
-        by_state |= {TrialState.RUNNING: max(0, running - waiting), "waiting": waiting}
-    counts = f" · {counts_line(by_state)}" if any(by_state.values()) else ""
-    return f"{snapshot.study} · {of}{left}{counts}"
+    running = counts.get(TrialState.RUNNING, 0)
+    if waiting and running:
+        counts |= {TrialState.RUNNING: max(0, running - waiting), "waiting": waiting}
+    if any(counts.values()):
+        head += f" · {counts_line(counts)}"
+    return head
 
 
 def _facts(trial: Progress, snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -468,13 +497,14 @@ def _facts(trial: Progress, snapshot: Snapshot) -> list[tuple[str, str]]:
     again = "" if trial.attempt == 1 else f" ({trial.attempt})"
     metric = snapshot.objectives[0] if snapshot.objectives else "score"
     value = trial.metrics.get(metric)
-    is_elsewhere = any(running.host for running in snapshot.running)
-    return [
+    facts = [
         ("trial", trial.run_id + again),
         (_cut(metric, _WIDEST), "" if value is None else f"{value:.4g}"),
         ("step", "" if trial.step is None else str(trial.step)),
         ("cell", f"{trial.cell}/{trial.cells}" if trial.cells else "start"),
         ("time", duration(trial.elapsed_s)),
         ("memory", "" if trial.memory_bytes is None else size(trial.memory_bytes)),
-        *([("host", trial.host)] if is_elsewhere else []),
     ]
+    if any(running.host for running in snapshot.running):
+        facts.append(("host", trial.host))
+    return facts

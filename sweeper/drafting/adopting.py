@@ -19,6 +19,7 @@ from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.fingerprint import fingerprint_of
 from ..notebooks.metadata import TrialMetadata, as_json, read_metadata
 from ..notebooks.scores import PrintedScores, variables_to_read
+from ..settings import Settings
 from ..study_folder.saved import saved_in
 from ..trials import (
     KernelUse,
@@ -58,34 +59,26 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     metadata = read_metadata(file)
     if metadata is None or not _is_alike(metadata, spec, workload):
         return None
-    notebook, settings = workload.notebook, workload.settings
-    run = ObservedRun.read(file, notebook)
-    executed = ExecutedNotebook(run.node, spec)
+    settings = workload.settings
+    run = ObservedRun.read(file, workload.notebook)
     known = run.expressions()
     if not known.keys() >= {*variables_to_read(settings.scores, ())}:
         # The user has edited the parameters file, and it names a variable or an expression whose
         # value the run has not recorded.
         return None
-    for point in _points_of(metadata, reads_libraries=settings.reports == "auto"):
-        executed.points.record(point)
-    found: list[Point] = []
-    printed = PrintedScores(settings.scores, found.append)
-    for text in texts_of(run.node):
-        n_before = len(found)
-        printed.read(text.stream, text.text)
-        printed.end_cell()
-        if text.is_redrawn and len(found) > n_before:
-            # The text was overwritten in place, as by a progress bar. A trial reads a point from
-            # each state, but the run's file has only the last state.
-            return None
-    for point in found:
+    printed = _printed_points(run, settings)
+    if printed is None:
+        return None
+    executed = ExecutedNotebook(run.node, spec)
+    logged = _points_of(metadata, reads_libraries=settings.reports == "auto")
+    for point in [*logged, *printed]:
         executed.points.record(point)
     wanted = variables_to_read(settings.scores, settings.objective)
     executed.note(
         variables={name: known[name] for name in wanted if name in known},
         started_at=metadata.started_at,
-        # The trial refers to the study's snapshot of the code. It has the same code as the run's
-        # snapshot, which has other settings and is not kept.
+        # The trial names the study's snapshot, not that of the observed run. Both have the same
+        # code, but the snapshot of the run is not kept.
         snapshot=workload.snapshot_name,
         environment=metadata.environment,
         random_seed=metadata.random_seed,
@@ -93,8 +86,7 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
         kernel_reason="this run was made before the sweep",
         originals=originals_of(workload, spec),
     )
-    result = KernelResult(ending=Finished())
-    outcome = judge(executed, result, RunningTrial(), settings)
+    outcome = judge(executed, KernelResult(ending=Finished()), RunningTrial(), settings)
     if outcome.reason is Reason.NO_SCORE:
         # The user has edited the parameters file, and it names a score that the run does not have.
         return None
@@ -114,6 +106,23 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
     return outcome
 
 
+def _printed_points(run: ObservedRun, settings: Settings) -> list[Point] | None:
+    """Return the points that the run has printed. None if its file lacks some of them.
+
+    A trial reads a point from each state of a text that is overwritten in place, as by a progress
+    bar. The run's file has only the last state.
+    """
+    found: list[Point] = []
+    printed = PrintedScores(settings.scores, found.append)
+    for text in texts_of(run.node):
+        n_before = len(found)
+        printed.read(text.stream, text.text)
+        printed.end_cell()
+        if text.is_redrawn and len(found) > n_before:
+            return None
+    return found
+
+
 def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Point]:
     """Yield the points that a notebook has reported, and those that libraries have logged.
 
@@ -123,8 +132,10 @@ def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Po
     """
     for name, value in metadata.finals.items():
         yield Point(step=None, metrics={name: value}, source=PointSource.REPORTED)
-    logged = [PointSource.OBSERVED] if reads_libraries else []
-    for source in (PointSource.REPORTED, *logged):
+    sources = [PointSource.REPORTED]
+    if reads_libraries:
+        sources.append(PointSource.OBSERVED)
+    for source in sources:
         for name, series in metadata.points_by(source).items():
             for step, value in series.points:
                 yield Point(step=step, metrics={name: value}, source=source, library=series.library)
@@ -140,19 +151,25 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
     )
-    values: Params = as_json({**spec.params, **spec.fixed})
-    known, fixed = workload.notebook.assignments, metadata.fixed
-    sources = workload.settings.scores.values()
+    reads_printed = any(source.pattern for source in workload.settings.scores.values())
+    if metadata.attempt > 1 and reads_printed:
+        return False
     return (
         metadata.state is TrialState.COMPLETED
         and has_same_code(metadata, fingerprint)
-        and (metadata.attempt == 1 or not any(source.pattern for source in sources))
         and (metadata.study, metadata.seed) == (spec.study, spec.seed)
         and metadata.random_seed == random_seed_of(workload, spec)
         and not spec.inputs
-        and fixed.items() <= values.items()
-        and all(
-            name in fixed or (known.places(name) and known.plain_value(name) == value)
-            for name, value in values.items()
-        )
+        and _has_same_values(metadata.fixed, spec, workload)
+    )
+
+
+def _has_same_values(fixed: Params, spec: TrialSpec, workload: Workload) -> bool:
+    """Return whether the trial has the values that were fixed for the run, else the notebook's."""
+    values: Params = as_json({**spec.params, **spec.fixed})
+    assignments = workload.notebook.assignments
+    own = {name: value for name, value in values.items() if name not in fixed}
+    return fixed.items() <= values.items() and all(
+        assignments.places(name) and assignments.plain_value(name) == value
+        for name, value in own.items()
     )

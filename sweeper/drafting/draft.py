@@ -19,15 +19,14 @@ from .places import (
     why_nothing,
     without_given_defaults,
 )
-from .score_guesses import Code, Score, scores_of
+from .score_guesses import UNKNOWN_DIRECTION, Code, Score, scores_of
 
 if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
-    from .places import Candidate
+    from .places import Candidate, Params
 
 _MOST_SCORES = 4
-#: First line of the section `start`.
-START = "start:    # the notebook's own values; then one changed at a time, which you may delete"
+_START = "start:    # the notebook's own values; then one changed at a time, which you may delete"
 #: Matches characters that YAML does not allow or takes for the end of a line, except newline.
 _NOT_IN_YAML = re.compile(r"[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -47,8 +46,11 @@ def params_behind(
         does not write it, because it is a library's default.
     """
     candidates = candidates_of(notebook)
-    found = [_leading_to(score, notebook, candidates, code) for score in scores]
-    return [{name: not candidate.is_left_out for name, candidate in each.items()} for each in found]
+    found = []
+    for score in scores:
+        leading = _leading_to(score, notebook, candidates, code)
+        found.append({name: not candidate.is_left_out for name, candidate in leading.items()})
+    return found
 
 
 def _leading_to(
@@ -57,10 +59,12 @@ def _leading_to(
     """Choose the candidates that change a score. With a parameters cell, these are all of them."""
     if notebook.parameters_cell:
         return candidates
-    lines = None if score is None else code.lines(score)
-    others = [] if score is None else code.passed_by(score)
-    spans = [(code.statements[at][0], part) for at, part in others]
-    return without_given_defaults(notebook, behind(notebook, candidates, lines, spans))
+    if score is None:
+        found = behind(notebook, candidates)
+    else:
+        spans = [(code.statements[at][0], part) for at, part in code.passed_by(score)]
+        found = behind(notebook, candidates, code.lines(score), spans)
+    return without_given_defaults(notebook, found)
 
 
 def draft(
@@ -89,7 +93,6 @@ def draft(
         NotebookError: The notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
-    from ..notebooks.seeds import NO_SEED, is_unseeded, own_seeds, replaceable, seeds_in_words
 
     if notebook.language != "python":
         raise NotebookError(
@@ -98,57 +101,77 @@ def draft(
         )
     code = code or Code(notebook.code, modules=notebook.modules.values())
     every = candidates_of(notebook)
-    scores = scores_of(code, {*every}) if seen is None else list(seen)
-    found = [_leading_to(score, notebook, every, code) for score in scores]
-    if seen is None:  # a guessed score that no value of the notebook changes may be no score at all
-        scores = [score for score, leading in zip(scores, found, strict=True) if leading]
-        found = [*filter(None, found)]
-    candidates = found[0] if found else _leading_to(None, notebook, every, code)
-    unfit = unfit_for(scores[0], candidates) if scores and not notebook.parameters_cell else {}
+    if seen is None:
+        # A guessed score that no value of the notebook changes may be no score at all.
+        guessed = scores_of(code, {*every})
+        scores = [score for score in guessed if _leading_to(score, notebook, every, code)]
+    else:
+        scores = list(seen)
+    first = scores[0] if scores else None
+    candidates = _leading_to(first, notebook, every, code)
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }
+    # All values in a parameters cell are candidates, whatever the score is.
+    decisive = None if notebook.parameters_cell else first
+    unfit = unfit_for(decisive, candidates) if decisive else {}
     params = params_of(notebook, candidates, others, unfit, trials=trials)
     if not params.swept:
-        which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
+        which = f" leads to {decisive.name}" if decisive else ""
         raise NotebookError(
             f"{notebook.display_name}: no number or choice of which a range is known{which}; "
-            f"{why_nothing(notebook, every, scores[0] if scores else None)}"
+            f"{why_nothing(notebook, every, first)}"
         )
     scores = scores[:_MOST_SCORES]
-    named = [
-        f"{as_flow(score.name)}: {score.direction}    "
-        f"# {score.how} in code cell {code.statements[score.at][0]}"
-        for score in scores
-    ]
-    first = named[0] if named else "score: maximize    # FILL IN: the score's name"
-    objective = [f"  {first}"]
-    if named[1:]:
-        objective += ["  # or one of these:", *(f"  # {line}" for line in named[1:])]
-    swept = [f"  {line}" for line in params.swept]
-    left_out = [f"  # {line}" for line in params.left_out]
-    if left_out:
-        left_out.insert(0, "  # Not swept; a line without its # would be:")
-    about_seeds = ""
-    if not notebook.takes("seed"):  # If it does, each trial's seed replaces this variable's value.
-        own = replaceable(own_seeds(notebook.assignments.cells), notebook.node)
-        unseeded = NO_SEED if is_unseeded(notebook.flows, notebook.all_code) else ""
-        about_seeds = seeds_in_words(own) if own else unseeded
     sections = [
         [
             f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",
-            *([f"# {about_seeds}"] if about_seeds else []),
+            *_about_seeds(notebook),
         ],
         ["study:", *_size_of_study(params.swept, trials)],
-        ["objective:", *objective],
-        *([sources] if (sources := _sources_of(scores)) else []),
-        ["space:", *swept, *left_out],
-        [
-            START,
-            *(f"  - {json.dumps(values, ensure_ascii=False)}" for values in params.start),
-        ],
+        ["objective:", *_objectives(scores, code)],
+        _sources_of(scores),
+        ["space:", *_space(params)],
+        [_START, *(f"  - {json.dumps(values, ensure_ascii=False)}" for values in params.start)],
     ]
-    return _NOT_IN_YAML.sub(" ", "\n\n".join(map("\n".join, sections))) + "\n"
+    text = "\n\n".join("\n".join(lines) for lines in sections if lines)
+    return _NOT_IN_YAML.sub(" ", text) + "\n"
+
+
+def _about_seeds(notebook: ResearchNotebook) -> list[str]:
+    """Return a line about the notebook's own seeds. Empty if there is nothing to say."""
+    from ..notebooks.seeds import NO_SEED, is_unseeded, own_seeds, replaceable, seeds_in_words
+
+    if notebook.takes("seed"):  # Each trial's seed replaces the value of this variable.
+        return []
+    own = replaceable(own_seeds(notebook.assignments.cells), notebook.node)
+    if own:
+        return [f"# {seeds_in_words(own)}"]
+    return [f"# {NO_SEED}"] if is_unseeded(notebook.flows, notebook.all_code) else []
+
+
+def _objectives(scores: Sequence[Score], code: Code) -> list[str]:
+    """Return the lines of the section `objective`: the first score, and the others as comments."""
+    if not scores:
+        return ["  score: maximize    # FILL IN: the score's name"]
+    first, *others = [
+        f"{as_flow(score.name)}: {score.direction or UNKNOWN_DIRECTION}    "
+        f"# {score.how} in code cell {code.statements[score.at][0]}"
+        for score in scores
+    ]
+    lines = [f"  {first}"]
+    if others:
+        lines += ["  # or one of these:", *(f"  # {line}" for line in others)]
+    return lines
+
+
+def _space(params: Params) -> list[str]:
+    """Return the lines of the section `space`: what is swept, and the rest as comments."""
+    lines = [f"  {line}" for line in params.swept]
+    if params.left_out:
+        lines.append("  # Not swept; a line without its # would be:")
+        lines += [f"  # {line}" for line in params.left_out]
+    return lines
 
 
 def _n_values(entry: Any) -> float:
@@ -178,9 +201,14 @@ def _sources_of(scores: Sequence[Score]) -> list[str]:
     Each trial computes all scores in this section. A score costs time if it calls the notebook's
     functions again. So such an entry is a comment, unless it is for the objective.
     """
-    given = [score for score in scores if score.source]
-    later = [score for score in given if score.is_called and score is not scores[0]]
-    head = [] if not given else ["# scores:" if len(later) == len(given) else "scores:"]
-    return head + [
-        f"  {'# ' if score in later else ''}{as_flow(score.name)}: {score.entry}" for score in given
-    ]
+    listed = [score for score in scores if score.key]
+    if not listed:
+        return []
+    entries = []
+    are_comments = True
+    for score in listed:
+        is_comment = score.is_called and score is not scores[0]
+        are_comments = are_comments and is_comment
+        mark = "# " if is_comment else ""
+        entries.append(f"  {mark}{as_flow(score.name)}: {score.entry}")
+    return ["# scores:" if are_comments else "scores:", *entries]

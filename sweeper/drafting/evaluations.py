@@ -33,21 +33,30 @@ _CHOICES = {
 _PASSES = _CHOICES.keys() | set(
     "float int round mean sum average item numpy data detach cpu squeeze tolist nanmean "
     "median list array asarray sqrt root append format str reshape flatten ravel print display "
-    "get_value evaluate_score".split()
+    "trace diagonal diag get_value evaluate_score".split()
 )
 _ABSOLUTE = frozenset("abs absolute fabs square norm power pow".split())
 #: Functions and methods that tell how much numbers differ.
 _SPREADS = frozenset("std nanstd stdev pstdev var nanvar variance sem".split())
+_PRINTS = frozenset("print display write info".split())
 _LOGARITHMS = frozenset("log log2 log10 log1p".split())
-#: Functions of Python that have the same name as the method `compile` of Keras' models.
-_OTHER_COMPILE = frozenset(["compile", "re.compile", "regex.compile"])
 #: Attributes of fitted objects that are evaluations, in scikit-learn, SciPy and others. Other
 #: attributes with a trailing underscore are states of the training.
 _NO_STATE = frozenset("best_score_ oob_score_ inertia_ loss_ best_loss_ cost fun loss".split())
 
 
+#: A metric compares at least this number of values, such as predictions and targets.
+_LEAST_COMPARED = 2
+#: Short words in names of data, and the words that they stand for.
+_DATA = {
+    **dict.fromkeys(["tst", "te"], "test"),
+    **dict.fromkeys(["trn", "tr"], "train"),
+    "va": "val",
+}
+
+
 class Kind(StrEnum):
-    """What a number is, as far as the code shows."""
+    """The role of a number in the notebook, as far as its code shows it."""
 
     EVALUATION = "an evaluation"
     STATE = "an input or a state of the training"
@@ -89,7 +98,6 @@ class Meaning:
 WRITTEN = Meaning(kind=Kind.WRITTEN)
 UNKNOWN, STATE = Meaning(kind=Kind.UNKNOWN), Meaning(kind=Kind.STATE)
 _ERROR = Meaning(kind=Kind.EVALUATION, words=("error",), direction="minimize")
-_COUNT = Meaning(kind=Kind.EVALUATION)
 _ANY = Meaning(kind=Kind.EVALUATION, is_any=True)
 _HITS = Meaning(kind=Kind.EVALUATION, words=("accuracy",), direction="maximize")
 
@@ -136,6 +144,23 @@ class Printing:
     loops: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where code is.
+
+    Attributes:
+        statement: Index of the top-level statement.
+        scope: The innermost function around the code. None for the notebook's top level.
+        test: The condition of the branch with the code. None outside of branches.
+        loops: The loops around the code, inside of the function.
+    """
+
+    statement: int
+    scope: ast.AST | None = None
+    test: ast.expr | None = None
+    loops: Sequence[ast.stmt] = ()
+
+
 class Evaluations:
     """Follows the numbers in a notebook's code back to what they are.
 
@@ -155,16 +180,10 @@ class Evaluations:
         #: For each variable that keeps the best value so far, the direction in which values are
         #: better: `minimize` for `best` in `if loss < best: best = loss`.
         self._kept: dict[tuple[ast.AST | None, str], str] = {}
-        #: For each function by which code chooses the best object, the direction in which the
-        #: function's result is better: `minimize` for `cost` in `min(population, key=cost)`.
-        self._chosen_by: dict[str, str] = {}
-        #: For each name of a fold's rows in a loop over `split`, whether they are for training or
-        #: for validation: `val` for `va` in `for tr, va in folds.split(x)`.
-        self._folds: dict[tuple[ast.AST | None, str], str] = {}
         self._path: list[tuple[ast.AST | None, object]] = []
         self.printings: list[Printing] = []
         for index, (_, node) in enumerate(statements):
-            self._read(node, None, index, None, ())
+            self._read(node, _Place(statement=index))
 
     def of(self, value: ast.expr, scope: ast.AST | None = None) -> Meaning:
         """Return what the value of an expression is.
@@ -181,40 +200,23 @@ class Evaluations:
 
     # --- reading the code -----------------------------------------------------------------------
 
-    def _read(
-        self,
-        node: ast.AST,
-        scope: ast.AST | None,
-        index: int,
-        test: ast.expr | None,
-        loops: Sequence[ast.AST],
-    ) -> None:
+    def _read(self, node: ast.AST, place: _Place) -> None:
+        scope = place.scope
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._functions[node.name] = node
-                scope, test, loops = node, None, ()
+                place = _Place(statement=place.statement, scope=node)
             case ast.ClassDef(name=name, body=body):
                 for part in body:
                     if isinstance(part, ast.FunctionDef) and part.name == "__init__":
                         self._class_of[part] = name
+            case ast.For(target=target, iter=ast.Tuple(elts=items) | ast.List(elts=items)):
+                for item in items:
+                    self._bind(target, item, scope)
             case ast.For(target=target, iter=iterated):
-                if isinstance(iterated, ast.Tuple | ast.List):
-                    for item in iterated.elts:
-                        self._bind(target, item, scope)
-                else:
-                    self._bind(target, iterated, scope, is_loop=True)
-                loops = [*loops, node]
-            case ast.While():
-                loops = [*loops, node]
-            case ast.If(
-                test=ast.Compare(
-                    left=left,
-                    ops=[ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE() as operator],
-                    comparators=[right],
-                )
-            ):
-                sides = ast.unparse(left), ast.unparse(right)
-                self._keep(node.body, sides, isinstance(operator, ast.Gt | ast.GtE), scope)
+                self._bind(target, iterated, scope, is_loop=True)
+            case ast.If(test=ast.Compare(left=left, ops=[operator], comparators=[right])):
+                self._keep(node.body, left, operator, right, scope)
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._bind(target, value, scope)
@@ -224,56 +226,62 @@ class Evaluations:
             ):
                 self._bind(target, value, scope)
             case ast.AugAssign(target=target, value=value, op=ast.Add() | ast.Sub()):
-                self._add(target, _Binding(value=value, scope=scope, is_added=True, test=test))
-            case ast.Call(func=function, args=arguments):
-                name = last_name(function)
-                self._calls[name].append((node, scope))
-                given = {option.arg: option.value for option in node.keywords}
-                is_reverse = getattr(given.get("reverse"), "value", None) is True
-                way = _CHOICES.get(name) or ("maximize" if is_reverse else None)
-                if "key" in given and way is not None:
-                    self._chosen_by[last_name(given["key"])] = way
-                if name == "append" and isinstance(function, ast.Attribute) and arguments:
-                    added = _Binding(
-                        value=arguments[0],
-                        scope=scope,
-                        is_added=True,
-                        is_of_grid=any(map(_tries_values, loops)),
-                    )
-                    self._add(function.value, added)
-                if name in ("print", "display", "write", "info"):
-                    self.printings += _printings(node, scope, index, len(loops))
-        if isinstance(node, ast.For | ast.comprehension) and is_over_folds(node):
-            tuples = [part for part in ast.walk(node.target) if isinstance(part, ast.Tuple)]
-            for pair in tuples[-1:]:
-                for rows, data in zip(pair.elts[-2:], ("train", "val"), strict=False):
-                    self._folds[self._key(rows, scope)] = data
-        for field, part in ast.iter_fields(node):
-            for child in part if isinstance(part, list) else [part]:
-                if isinstance(child, ast.AST):
-                    inner = node.test if isinstance(node, ast.If) and field == "body" else test
-                    self._read(child, scope, index, inner, loops)
+                added = _Binding(value=value, scope=scope, is_added=True, test=place.test)
+                self._add(target, added)
+            case ast.Call():
+                self._read_call(node, place)
+        if isinstance(node, ast.For | ast.While):
+            place = replace(place, loops=[*place.loops, node])
+        for child in ast.iter_child_nodes(node):
+            if isinstance(node, ast.If) and child in node.body:
+                self._read(child, replace(place, test=node.test))
+            else:
+                self._read(child, place)
+
+    def _read_call(self, call: ast.Call, place: _Place) -> None:
+        name = last_name(call.func)
+        self._calls[name].append((call, place.scope))
+        if name == "append" and isinstance(call.func, ast.Attribute) and call.args:
+            added = _Binding(
+                value=call.args[0],
+                scope=place.scope,
+                is_added=True,
+                is_of_grid=any(map(_tries_values, place.loops)),
+            )
+            self._add(call.func.value, added)
+        if name in _PRINTS:
+            self.printings += _printings(call, place)
 
     def _keep(
         self,
         body: Sequence[ast.stmt],
-        compared: tuple[str, str],
-        is_more: bool,
+        left: ast.expr,
+        operator: ast.cmpop,
+        right: ast.expr,
         scope: ast.AST | None,
     ) -> None:
         """Record the variables in which a branch keeps the smaller or the larger of two numbers.
 
         Args:
-            compared: Code of the left and the right side of the branch's condition.
-            is_more: Whether the condition is that the left side is larger.
+            left: Left side of the branch's condition.
+            operator: Operator of the condition.
+            right: Right side of the condition.
         """
+        match operator:
+            case ast.Lt() | ast.LtE():
+                smaller, larger = ast.unparse(left), ast.unparse(right)
+            case ast.Gt() | ast.GtE():
+                smaller, larger = ast.unparse(right), ast.unparse(left)
+            case _:
+                return
         for part in body:
             if isinstance(part, ast.Assign) and len(part.targets) == 1:
-                kept = ast.unparse(part.value), ast.unparse(part.targets[0])
-                if kept in (compared, compared[::-1]):
-                    is_less = (kept == compared) != is_more
-                    key = self._key(part.targets[0], scope)
-                    self._kept[key] = "minimize" if is_less else "maximize"
+                kept, target = ast.unparse(part.value), ast.unparse(part.targets[0])
+                key = self._key(part.targets[0], scope)
+                if (kept, target) == (smaller, larger):
+                    self._kept[key] = "minimize"
+                elif (kept, target) == (larger, smaller):
+                    self._kept[key] = "maximize"
 
     def _key(self, target: ast.AST, scope: ast.AST | None) -> tuple[ast.AST | None, str]:
         """Return the key of a target's bindings: its scope, and its text such as `scores['val']`.
@@ -296,8 +304,6 @@ class Evaluations:
         key = self._key(target, binding.scope)
         if key[1]:  # a target without a text could never be looked up
             self._bindings[key].append(binding)
-            if not binding.is_added:
-                self._folds.pop(key, None)  # If the name had rows of a fold, it has others now.
 
     def _bind(
         self, target: ast.expr, value: ast.expr, scope: ast.AST | None, *, is_loop: bool = False
@@ -352,8 +358,12 @@ class Evaluations:
                 return self._of_path(node, scope)
             case ast.Call():
                 return self._of_call(node, scope)
-            case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                return self._of_comparison(left, operator, right)
+            case ast.Compare(left=ast.Constant()) | ast.Compare(comparators=[ast.Constant()]):
+                return UNKNOWN
+            case ast.Compare(ops=[ast.Eq()]):
+                return _HITS
+            case ast.Compare(ops=[ast.NotEq()]):
+                return _ERROR
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 found = self._of(inner, scope)
                 return _turned(found) if found.is_named else _as_loss(found, inner)
@@ -409,20 +419,23 @@ class Evaluations:
         return UNKNOWN
 
     def _of_bindings(self, bindings: Sequence[_Binding]) -> Meaning:
-        found = []
+        found = list[Meaning]()
         for binding in reversed(bindings):
-            if binding.test is not None and isinstance(binding.value, ast.Constant):
-                counted = self._of(_compared(binding.test), binding.scope)
-                found.append(counted if counted.is_evaluation else _COUNT)
-            elif binding.position is not None:
-                found.append(self._of_part(binding.value, binding.position))
-            else:
-                found.append(self._of(binding.value, binding.scope))
+            found.append(self._of_binding(binding))
             if not binding.is_added and found[-1].kind is not Kind.UNKNOWN:
                 break
         is_open = any(meaning.kind is Kind.UNKNOWN for meaning in found)
         every = _together(found)
         return UNKNOWN if is_open and every.is_none else every
+
+    def _of_binding(self, binding: _Binding) -> Meaning:
+        if binding.position is not None:
+            return self._of_part(binding.value, binding.position)
+        if binding.test is None or not isinstance(binding.value, ast.Constant):
+            return self._of(binding.value, binding.scope)
+        # It counts how often a condition holds: `if y == p: hits += 1`.
+        counted = self._of(_compared(binding.test), binding.scope)
+        return counted if counted.is_evaluation else Meaning(kind=Kind.EVALUATION)
 
     def _of_part(self, value: ast.expr, position: int) -> Meaning:
         """Return what one item of a call's result is: of a returned tuple, or of what is iterated.
@@ -442,9 +455,7 @@ class Evaluations:
                 if isinstance(result, ast.Tuple)
                 and -len(result.elts) <= position < len(result.elts)
             ]
-            return self._once(
-                (own, position), lambda: _together(self._of(part, own) for part in parts)
-            )
+            return self._of_results(own, position, parts)
         if name == "evaluate":
             return self._of_evaluate(value, position)
         if name in ("range", "enumerate") and position == 0:
@@ -459,79 +470,76 @@ class Evaluations:
             return UNKNOWN
         position = named.index(name) - (named[0] == "self")
         for call, outer in self._calls[self._class_of.get(scope, scope.name)]:
-            given = next((option.value for option in call.keywords if option.arg == name), None)
-            if given is None and 0 <= position < len(call.args):
-                given = call.args[position]
-            if given is not None:
-                return self._of(given, outer)
+            given = {option.arg: option.value for option in call.keywords}
+            if 0 <= position < len(call.args):
+                given[name] = call.args[position]
+            if name in given:
+                return self._of(given[name], outer)
         is_default = name in dict(defaults(scope.args))
         return WRITTEN if is_default and scope in self._class_of else UNKNOWN
 
     def _of_call(self, call: ast.Call, scope: ast.AST | None) -> Meaning:
         name = last_name(call.func)
-        inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         own = self._functions.get(name)
         if own is not None and not self._is_inside(own):
-            found = self._once(
-                (own, None), lambda: _together(self._of(result, own) for result in results_of(own))
-            )
-            named = _named(words_of(name))
-            if found.kind is Kind.UNKNOWN and name in self._chosen_by:
-                return replace(found, direction=self._chosen_by[name])
-            # A function of the notebook that gets rows of both kinds may evaluate either.
-            folds = {self._fold_of(argument, scope, set()) for argument in call.args} - {""}
-            words = named.words if _agree(named, found) else found.words
-            return replace(found, words=(*words, *(folds if len(folds) == 1 else ())))
-        data = self._data_of(call.args, scope)
-        if name in ("score", "evaluate") and inner is not None and call.args:
-            if any(self._of(part, scope).kind is Kind.STATE for part in call.args):
-                return STATE
-            if name == "evaluate":
-                return self._of_evaluate(call)
-            return replace(_HITS, words=("score", *data), is_named=True)
-        if name in ("cross_validate", "evaluate_model"):
-            return replace(_ANY, words=data)
-        if name == "cross_val_score":
-            scoring = [
-                word
-                for option in call.keywords
-                if option.arg == "scoring" and isinstance(option.value, ast.Constant)
-                for word in words_of(str(option.value.value))
-            ]
-            return replace(_named(scoring or ["score"]), is_named=True)
-        if name == "classification_report":
-            return replace(_HITS, words=("accuracy", *data))
-        if name == "confusion_matrix":
-            return Meaning(kind=Kind.EVALUATION, words=("recall",), direction="maximize")
-        if name in ("diagonal", "trace", "diag"):
-            parts = [*([inner] if inner is not None else []), *call.args]
-            is_matrix = any(_is_confusion(part) for part in parts) or any(
-                self._of(part, scope).is_evaluation for part in parts
-            )
-            return replace(_HITS, is_named=True) if is_matrix else UNKNOWN
-        is_size = name in _ABSOLUTE | _SPREADS
-        if is_size and any(self._is_residual(part, scope) for part in call.args):
+            return self._of_own_function(own, name)
+        inner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        options = [option.value for option in call.keywords]
+        data = data_in(call.args)
+        match name:
+            case "evaluate" | "score" if inner and call.args:
+                if self._has_state(call.args, scope):
+                    return STATE
+                if name == "evaluate":
+                    return self._of_evaluate(call)
+                return replace(_HITS, words=("score", *data), is_named=True)
+            case "cross_validate" | "evaluate_model":
+                return replace(_ANY, words=data)
+            case "cross_val_score":
+                return _named(scoring_words(call) or ["score"])
+            case "classification_report":
+                return replace(_HITS, words=("accuracy", *data))
+            case "confusion_matrix":
+                return Meaning(kind=Kind.EVALUATION, words=("recall",), direction="maximize")
+        if name in _ABSOLUTE | _SPREADS and any(
+            self._is_difference(part, scope) for part in call.args
+        ):
             return _ERROR
         if name in _SPREADS:
             return STATE
-        metric = metric_of(words_of(name)) if len(call.args) + len(call.keywords) > 1 else None
-        if metric is not None and name not in _PASSES:
-            values = [*call.args, *(option.value for option in call.keywords)]
-            kinds = [self._of(value, scope).kind for value in values]
-            if Kind.STATE in kinds:
-                return STATE
-            return replace(_named(words_of(name)), words=(*metric.name.split(), *data))
-        if name in _PASSES or name in _ABSOLUTE:
-            parts = [*([inner] if inner is not None else []), *call.args]
-            found = _together(self._of(part, scope) for part in parts)
+        if name in _PASSES | _ABSOLUTE:
+            found = _together(self._of(part, scope) for part in [*inner, *call.args])
             if found.kind is Kind.UNKNOWN and name in _CHOICES:
                 return replace(found, direction=_CHOICES[name])
             return found
-        if isinstance(call.func, ast.Name) and len(call.args) > 1:
-            return self._of_criterion(name, scope)
-        if isinstance(call.func, ast.Attribute) and len(call.args) > 1 and "criterion" in name:
-            return _named(["loss"])
-        return UNKNOWN
+        if len(call.args) + len(options) < _LEAST_COMPARED:
+            return UNKNOWN
+        metric = metric_of(words_of(name))
+        if metric is not None:
+            if self._has_state([*call.args, *options], scope):
+                return STATE
+            return replace(_named(words_of(name)), words=(*metric.name.split(), *data))
+        if inner:
+            return _named(["loss"]) if "criterion" in name else UNKNOWN
+        return self._of_criterion(name, scope)
+
+    def _has_state(self, values: Iterable[ast.expr], scope: ast.AST | None) -> bool:
+        return any(self._of(value, scope).kind is Kind.STATE for value in values)
+
+    def _of_results(
+        self, function: _Function, position: int | None, parts: Sequence[ast.expr]
+    ) -> Meaning:
+        step = (function, position)
+        return self._once(step, lambda: _together(self._of(part, function) for part in parts))
+
+    def _of_own_function(self, function: _Function, name: str) -> Meaning:
+        """Return what a call of one of the notebook's functions returns."""
+        found = self._of_results(function, None, results_of(function))
+        named = _named(words_of(name))
+        is_same = named.is_evaluation and found.is_evaluation
+        if is_same and named.direction == found.direction:
+            return replace(found, words=named.words)
+        return found
 
     def _of_evaluate(self, call: ast.Call, position: int | None = None) -> Meaning:
         """Return what a call of `evaluate` returns.
@@ -542,9 +550,10 @@ class Evaluations:
         Args:
             position: Item of the result. None for the result as a whole.
         """
-        calls = self._calls["compile"] if isinstance(call.func, ast.Attribute) else []
-        every = [parts for made in calls if (parts := self._compiled(*made))]
-        parts = every[0] if every and all(other == every[0] for other in every) else []
+        compiled = [parts for made in self._calls["compile"] if (parts := self._compiled(*made))]
+        is_method = isinstance(call.func, ast.Attribute)
+        is_sure = is_method and all(parts == compiled[0] for parts in compiled)
+        parts = compiled[0] if compiled and is_sure else []
         if position is None and len(parts) == 1:
             position = 0  # Without metrics, the result is the loss itself.
         found = _ANY
@@ -552,59 +561,23 @@ class Evaluations:
             found = parts[position]
         return replace(found, words=(*found.words, *data_in(call.args)))
 
-    def _data_of(self, arguments: Sequence[ast.expr], scope: ast.AST | None) -> list[str]:
-        """Return the words for the data on which a metric is computed from its arguments.
-
-        The rows of a fold decide, where an argument has some. Else words in names do.
-        """
-        for argument in arguments:
-            if data := self._fold_of(argument, scope, set()):
-                return [data]
-        return data_in(arguments)
-
-    def _fold_of(self, node: ast.expr, scope: ast.AST | None, seen: set[str]) -> str:
-        """Return of which part of a fold code is, `train` or `val`. Empty if it is of none.
-
-        Args:
-            seen: Names of the variables that were followed already. It grows.
-        """
-        called = {
-            part
-            for call in ast.walk(node)
-            if isinstance(call, ast.Call)
-            for part in ast.walk(call.func)
-        }
-        for part in ast.walk(node):
-            if not isinstance(part, ast.Name) or part in called or part.id in seen:
-                continue
-            key = (scope, part.id)
-            if key in self._folds:
-                return self._folds[key]
-            seen.add(part.id)
-            # The last assignment is taken for the one that the call reads.
-            for binding in reversed(self._bindings.get(key, ())):
-                if data := self._fold_of(binding.value, scope, seen):
-                    return data
-        return ""
-
     def _compiled(self, call: ast.Call, scope: ast.AST | None) -> list[Meaning]:
         """Return what Keras' `compile` makes `evaluate` return: the loss, then each metric.
 
         Empty for other functions with the name `compile`.
         """
-        if ast.unparse(call.func) in _OTHER_COMPILE:
-            return []
         given = dict(zip(("optimizer", "loss", "metrics"), call.args, strict=False))
         given |= {option.arg: option.value for option in call.keywords if option.arg}
-        if "loss" not in given:
+        is_of_model = isinstance(call.func, ast.Attribute) and last_name(call.func.value) != "re"
+        if "loss" not in given or not is_of_model:
             return []
         metrics = self.followed(given.get("metrics", ast.List(elts=[])), scope)
         listed = metrics.elts if isinstance(metrics, ast.List | ast.Tuple) else [metrics]
-        named = [_named(_metric_words(metric)) for metric in listed]
-        return [
-            replace(_ERROR, words=("loss",)),
-            *(found if found.is_evaluation else _ANY for found in named),
-        ]
+        found = [replace(_ERROR, words=("loss",))]
+        for metric in listed:
+            named = _named(_metric_words(metric))
+            found.append(named if named.is_evaluation else _ANY)
+        return found
 
     def _of_criterion(self, name: str, scope: ast.AST | None) -> Meaning:
         """Return what a call of an object returns, as of `criterion` in `criterion = nn.MSELoss()`.
@@ -619,16 +592,6 @@ class Evaluations:
                     return found
         return UNKNOWN
 
-    def _of_comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Meaning:
-        if any(isinstance(part, ast.Constant) for part in (left, right)):
-            return replace(_named(words_of(ast.unparse(left))), is_named=False)
-        match operator:
-            case ast.Eq():
-                return _HITS
-            case ast.NotEq():
-                return _ERROR
-        return UNKNOWN
-
     def _of_operation(
         self,
         left: ast.expr,
@@ -636,15 +599,16 @@ class Evaluations:
         right: ast.expr,
         scope: ast.AST | None,
     ) -> Meaning:
-        first, second = (self._of(part, scope) for part in (left, right))
+        first, second = self._of(left, scope), self._of(right, scope)
         match operator:
-            case ast.Pow() if self._is_residual(left, scope):
+            case ast.Pow() if self._is_difference(left, scope):
                 return _ERROR
-            case ast.MatMult() if ast.unparse(left).removesuffix(".T") == ast.unparse(right):
-                return _ERROR if self._is_residual(left, scope) else UNKNOWN
-            case ast.Mult() if ast.unparse(left) == ast.unparse(right):
-                if self._is_residual(left, scope):
-                    return _ERROR
+            case ast.Mult() | ast.MatMult() if self._is_difference(left, scope) and _is_square(
+                left, right
+            ):
+                return _ERROR
+            case ast.MatMult():
+                return UNKNOWN
             case ast.Mult() if _is_minus(left) and not second.is_none:
                 return _turned(second) if second.is_named else _as_loss(second, right)
             case ast.Sub() if second.is_evaluation and not first.is_evaluation:
@@ -653,20 +617,9 @@ class Evaluations:
                 return first
         return _together([first, second])
 
-    def _is_residual(self, node: ast.expr, scope: ast.AST | None) -> bool:
-        """Return whether an expression is a difference, such as predictions minus targets.
-
-        The difference of a variable between two steps (`new - old`, with `old = new`) is that of a
-        state, such as the weights, and does not count.
-        """
+    def _is_difference(self, node: ast.expr, scope: ast.AST | None) -> bool:
+        """Return whether an expression is a difference, such as predictions minus targets."""
         match self.followed(node, scope):
-            case ast.BinOp(left=ast.Name(id=new), op=ast.Sub(), right=ast.Name(id=old)):
-                pairs = ((new, old), (old, new))
-                return not any(
-                    isinstance(binding.value, ast.Name) and binding.value.id == other
-                    for name, other in pairs
-                    for binding in self._bindings.get((scope, name), ())
-                )
             case ast.BinOp(op=ast.Sub()):
                 return True
         return False
@@ -683,14 +636,20 @@ class Evaluations:
         return node
 
 
-def _printings(call: ast.Call, scope: ast.AST | None, index: int, loops: int) -> Iterator[Printing]:
+def _printings(call: ast.Call, place: _Place) -> Iterator[Printing]:
     before = ""
     for argument in call.args:
         for piece in _pieces(argument):
             if isinstance(piece, str):
                 before += piece
                 continue
-            yield Printing(before=before, value=piece, scope=scope, statement=index, loops=loops)
+            yield Printing(
+                before=before,
+                value=piece,
+                scope=place.scope,
+                statement=place.statement,
+                loops=len(place.loops),
+            )
             before += COMPUTED
         before += " "
 
@@ -744,10 +703,6 @@ def _named(words: Sequence[str]) -> Meaning:
     return _turned(found) if is_turned else found
 
 
-def _agree(first: Meaning, second: Meaning) -> bool:
-    return first.is_evaluation and second.is_evaluation and first.direction == second.direction
-
-
 def _turned(found: Meaning) -> Meaning:
     """Return what the negative of a number is. It is better in the opposite direction."""
     if found.direction is None:
@@ -786,9 +741,9 @@ def _together(found: Iterable[Meaning]) -> Meaning:
     return every[0] if len(every) == 1 else UNKNOWN
 
 
-def _is_confusion(node: ast.expr) -> bool:
-    """Return whether a name says that its value is a confusion matrix."""
-    return not {"cm", "confusion", "conf"}.isdisjoint(words_of(ast.unparse(node)))
+def _is_square(left: ast.expr, right: ast.expr) -> bool:
+    """Return whether a product is a square, as `e * e` and `e.T @ e`."""
+    return ast.unparse(left).removesuffix(".T") == ast.unparse(right)
 
 
 def _is_minus(node: ast.expr) -> bool:
@@ -850,11 +805,19 @@ def _tries_values(loop: ast.AST) -> bool:
     )
 
 
+def scoring_words(call: ast.Call) -> list[str]:
+    """Return the words of the metric that the option `scoring` of a call names."""
+    for option in call.keywords:
+        if option.arg == "scoring" and isinstance(option.value, ast.Constant):
+            return words_of(str(option.value.value))
+    return []
+
+
 def data_in(parts: Iterable[ast.expr]) -> list[str]:
-    """Return the words in code that name data, as `test` of `X_test`."""
+    """Return the words in code that name data, as `test` of `X_test` and of `X_te`."""
     words = [word for part in parts for word in words_of(ast.unparse(part))]
-    known = {"tst": "test", "trn": "train"}
-    return [split for word in words if (split := known.get(word, word)) in SPLITS]
+    full = [_DATA.get(word, word) for word in words]
+    return [word for word in full if word in SPLITS]
 
 
 def is_over_folds(node: ast.AST) -> bool:

@@ -60,6 +60,15 @@ class Metric:
     is_by_trend: bool = False
 
 
+def preference(metric: Metric | None, direction: str | None) -> int:
+    """Return the rank of a metric among those of other scores: 0 for an accuracy, 2 for a loss."""
+    if metric is None:
+        return int(direction is None)
+    if metric.is_weak:
+        return 2 if direction == "minimize" else 0
+    return int(metric.is_partial)
+
+
 @cache
 def _metrics() -> dict[tuple[str, ...], Metric]:
     found: dict[tuple[str, ...], Metric] = {}

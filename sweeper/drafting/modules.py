@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ..notebooks.assignments import plain_values
 from ..notebooks.calls import parameters_of
 from ..notebooks.flows import Flows, LibraryCall
 from ..notebooks.plain import is_plain, plain_value
 from ..notebooks.replacing import Cell
+from ..trials import is_number
 from .spaces import is_searched
 
 
@@ -35,18 +35,20 @@ def constants_to_assign(
         above, _, own = dotted.rpartition(".")
         part = above.rpartition(".")[2]
         module = own if own in modules else part
-        values = plain_values(modules[module].source) if module in modules else {}
-        for name, (value, _) in values.items():
+        if module not in modules:
+            continue
+        for name, (value, _) in plain_values(modules[module].source).items():
+            where = "below its import"
             if module == own:
-                target, where = f"{alias}.{name}", "below its import"
+                target = f"{alias}.{name}"
                 is_read = target in code
             elif own == "*":
-                target, where = name, "below its import"
-                is_read = re.search(rf"\b{name}\b", code) is not None
+                target = name
+                is_read = _has_word(code, name)
             else:
                 target, where = alias, "in place of its import"
-                is_read = own == name and re.search(rf"\b{alias}\b", code) is not None
-            if is_read and _is_number(value) and is_searched(target.rpartition(".")[2]):
+                is_read = own == name and _has_word(code, alias)
+            if is_read and is_number(value) and is_searched(target.rpartition(".")[2]):
                 remedy = f"assign `{target} = {value}` {where}"
                 yield target, f"{target} is {value} in the module {module}: {remedy}"
 
@@ -65,9 +67,10 @@ def defaults_to_give(call: LibraryCall, modules: Mapping[str, Cell]) -> Iterator
         option = parameter.name
         if parameter.callee != name or option in call.given or not is_searched(option):
             continue
-        if is_plain(default) and _is_number(value := plain_value(default)):
+        value = plain_value(default) if is_plain(default) else None
+        if is_number(value):
             yield f"{option} is not given in {call}: write {option}={value} there"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _has_word(code: str, word: str) -> bool:
+    return re.search(rf"\b{word}\b", code) is not None

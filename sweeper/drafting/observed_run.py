@@ -5,7 +5,6 @@ From these numbers, a first parameters file is drafted.
 
 from __future__ import annotations
 
-import ast
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +37,6 @@ from ..trials import (
     TrialState,
 )
 from .draft import draft, params_behind
-from .evaluations import names_in
 from .metrics import metric_of
 from .score_guesses import Code, Score
 from .seen_scores import Doubt, SeenScore, own_cells, seen_scores
@@ -161,13 +159,13 @@ class ObservedRun:
             NotebookError: the run has shown none.
         """
         if not self.scores:
-            others = [f"{other.name} = {other.value:.6g}" for other in self.others]
-            remedy = (
-                f"name one of {', '.join(others)} if it is one: call notebook_hpo.py with the "
-                f"notebook and --score {shlex.quote(self.others[0].name)}:min (or :max)"
-                if others
-                else "assign one in the last cell, as in `val_acc = …`"
-            )
+            remedy = "assign one in the last cell, as in `val_acc = …`"
+            if self.others:
+                others = [f"{other.name} = {other.value:.6g}" for other in self.others]
+                remedy = (
+                    f"name one of {', '.join(others)} if it is one: call notebook_hpo.py with the "
+                    f"notebook and --score {shlex.quote(self.others[0].name)}:min (or :max)"
+                )
             raise NotebookError(f"no number of the run is recognised as a score; {remedy}")
         return self.scores[0]
 
@@ -213,25 +211,11 @@ def _changes(
             continue
         cell = cells[number - 1]
         body = cell.tree.body
-        is_one = len(body) == 1 or not cell.source.lstrip().startswith("%%")
-        if is_one and position <= len(body):
+        is_magic = cell.source.lstrip().startswith("%%")
+        if is_magic and len(body) > 1:
+            continue
+        if position <= len(body):
             yield (number, body[position - 1].lineno), names
-
-
-def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:
-    """Return whether later cells read a name that a code cell gives its first value."""
-    trees = [each.tree for each in notebook.assignments.cells]
-    given = [
-        names_in(tree, ast.Store)
-        | {
-            (getattr(node, "asname", None) or node.name).partition(".")[0]
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias)
-        }
-        for tree in trees
-    ]
-    only_here = given[cell - 1].difference(*given[: cell - 1])
-    return any(only_here & names_in(later, ast.Load) for later in trees[cell:])
 
 
 def _reached_first(
@@ -243,22 +227,24 @@ def _reached_first(
     most of the values that the notebook states.
     """
     behind = params_behind(notebook, code, [score.as_score() for score in scores])
-    found = [
-        replace(score, params={*params})
-        if params
-        else replace(score, doubts=[Doubt.UNREACHED, *score.doubts])
-        for score, params in zip(scores, behind, strict=True)
-    ]
-    own = {score.name: sum(params.values()) for score, params in zip(scores, behind, strict=True)}
-    reached = sorted(found, key=lambda score: not score.params)
-    alike = [
-        score
-        for score in reached
-        if score.group == reached[0].group
-        and (score is reached[0] or not score.params & reached[0].params)
-    ]
-    first = max(alike, key=lambda score: own[score.name], default=None)
-    return sorted(reached, key=lambda score: score is not first)
+    reached, unreached = [], []
+    n_stated = {}  # For each score, how many of these values the notebook states.
+    for score, params in zip(scores, behind, strict=True):
+        n_stated[score.name] = sum(params.values())
+        if params:
+            reached.append(replace(score, params={*params}))
+        else:
+            unreached.append(replace(score, doubts=[Doubt.UNREACHED, *score.doubts]))
+    if not reached:
+        return unreached
+    likeliest = reached[0]
+    alike = [likeliest]
+    for score in reached[1:]:
+        if score.group == likeliest.group and not score.params & likeliest.params:
+            alike.append(score)
+    first = max(alike, key=lambda score: n_stated[score.name])
+    others = [score for score in reached if score is not first]
+    return [first, *others, *unreached]
 
 
 def _others(
@@ -296,15 +282,13 @@ class ObservedFolders:
 
     def remove(self) -> None:
         """Remove both folders, once nothing needs the observed run any more."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
-        shutil.rmtree(self.artifacts, ignore_errors=True)
+        for folder in (self.checkpoints, self.artifacts):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def give_to(self, spec: TrialSpec) -> None:
         """Rename both folders, so that they are the checkpoint and artifact folders of a trial."""
-        for folder, own in (
-            (self.checkpoints, spec.checkpoint_dir),
-            (self.artifacts, spec.artifact_dir),
-        ):
+        pairs = [(self.checkpoints, spec.checkpoint_dir), (self.artifacts, spec.artifact_dir)]
+        for folder, own in pairs:
             if folder.exists():  # If not, a sweep that was killed afterwards has renamed it.
                 shutil.rmtree(own, ignore_errors=True)
                 folder.rename(own)
@@ -348,11 +332,8 @@ class Observer:
         if self.known():
             return
         earlier = self._earlier()
-        if (
-            earlier is not None
-            and earlier.state is not TrialState.FAILED
-            and files_below(self._spec.checkpoint_dir)
-        ):
+        has_checkpoints = bool(files_below(self._spec.checkpoint_dir))
+        if earlier is not None and earlier.state is not TrialState.FAILED and has_checkpoints:
             attempt = earlier.attempt + 1
             self._spec = replace(self._spec, attempt=attempt, continues=self._file)
         else:
@@ -365,27 +346,27 @@ class Observer:
         if self._stopped_by is not None:
             self._source.stop(self._stopped_by)
         LocalExecutor.on_this_machine(workload, 1).run(self._source)
-        outcome = self._outcome
-        if outcome is None or outcome.state is not TrialState.COMPLETED:
-            if self._stopped_by is not None:
-                why = (
-                    f"it was stopped ({self._stopped_by}); the same command runs it again, from "
-                    "its last checkpoint if there is one"
-                )
-            elif outcome is not None and outcome.reason is Reason.CELL_ERROR:
-                why = self._error()
-            else:
-                why = "" if outcome is None else outcome.message
+        if self._outcome is None or self._outcome.state is not TrialState.COMPLETED:
             raise FailedRunError(
                 f"{self._plan.notebook.display_name}: the notebook was run once, and did not "
-                f"complete, so no sweep is proposed: {why}"
+                f"complete, so no sweep is proposed: {self._why_incomplete()}"
             )
+
+    def _why_incomplete(self) -> str:
+        if self._stopped_by is not None:
+            return (
+                f"it was stopped ({self._stopped_by}); the same command runs it again, from its "
+                "last checkpoint if there is one"
+            )
+        outcome = self._outcome
+        if outcome is None:
+            return ""
+        return self._error() if outcome.reason is Reason.CELL_ERROR else outcome.message
 
     def _error(self) -> str:
         """Return the last error of the notebook, with its cell.
 
-        If a score was shown before, and no later cell needs the failing one, the text says that
-        trials can skip the failing cell.
+        If a score was shown before, the text says that trials can skip the failing cell.
         """
         run = ObservedRun.read(self._file, self._plan.notebook)
         errors = [
@@ -399,11 +380,11 @@ class Observer:
         failing, output = errors[-1]
         error = f"code cell {failing}: {output.ename}: {output.evalue}{self._where(output.ename)}"
         before = [score for score in run.scores if score.direction and score.cell < failing]
-        if not before or _is_needed(self._plan.notebook, failing):
+        if not before:
             return error
         return (
-            f"{error}; {before[0].name} is computed before it: tag code cell {failing} "
-            "`skip`, and trials do not run it"
+            f"{error}; {before[0].name} is computed before it: tag code cell {failing} `skip` if "
+            "no later cell needs it, and trials do not run it"
         )
 
     def _where(self, error: str) -> str:

@@ -14,6 +14,7 @@ from ..notebooks.plain import LeftOut, is_plain, plain_value
 from .metrics import split_of, words_of
 from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
+from .score_guesses import UNKNOWN_DIRECTION
 from .spaces import (
     Receiver,
     Row,
@@ -79,28 +80,25 @@ def params_of(
     drafted = {
         name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
     }
-    for name, why in {**_later_batch_sizes(notebook, candidates), **unfit}.items():
-        drafted[name] = Drafted(text=f"{drafted[name]}; {why}", is_swept=False)
-    by_rank = sorted(
-        (name for name, line in drafted.items() if line.is_swept),
-        key=lambda name: candidates[name].rank,
-    )
-    chosen = {*by_rank[:_MOST_SWEPT]}
-    left_out = [str(line) for name, line in drafted.items() if name not in chosen]
-    left_out += [
-        f"{candidate.drafted(notebook.why_not(name))}; the code shows no effect on this score"
-        for name, candidate in _one_each(notebook, others, candidates).items()
-    ]
-    own = {name: candidates[name].value for name in candidates if name in chosen}
-    others_of = {name: another_value(own[name], candidates[name].space) for name in own}
-    alone = [name for name in by_rank if name in chosen and others_of[name] != own[name]]
+    reasons = {**_later_batch_sizes(notebook, candidates), **unfit}
+    for name, why in reasons.items():
+        drafted[name] = Drafted(text=f"{drafted[name].text}; {why}", is_swept=False)
+    possible = [name for name, line in drafted.items() if line.is_swept]
+    chosen = sorted(possible, key=lambda name: candidates[name].rank)[:_MOST_SWEPT]
+    left_out = [line.text for name, line in drafted.items() if name not in chosen]
+    for name, candidate in _one_each(notebook, others, candidates).items():
+        line = candidate.drafted(notebook.why_not(name))
+        left_out.append(f"{line.text}; the code shows no effect on this score")
+    own = {name: candidate.value for name, candidate in candidates.items() if name in chosen}
+    alone = []
+    for name in chosen:
+        other = another_value(own[name], candidates[name].space)
+        if other != own[name]:
+            alone.append({**own, name: other})
     return Params(
-        start=[
-            own,
-            *({**own, name: others_of[name]} for name in alone[: trials // _PART_ALONE]),
-        ],
-        swept=[str(line) for name, line in drafted.items() if name in chosen],
-        left_out=left_out + _unswept(notebook, [*candidates, *others]),
+        start=[own, *alone[: trials // _PART_ALONE]],
+        swept=[line.text for name, line in drafted.items() if name in chosen],
+        left_out=[*left_out, *dict.fromkeys(_unswept(notebook, [*candidates, *others]))],
     )
 
 
@@ -114,19 +112,20 @@ def _later_batch_sizes(
     """
 
     def place(name: str) -> tuple[int, int]:
-        found = notebook.assignments.places(name)
-        return min(((at.cell, at.line) for at in found), default=(0, 0))
+        places = notebook.assignments.places(name)
+        return min(((place.cell, place.line) for place in places), default=(0, 0))
 
     sizes = [name for name, candidate in candidates.items() if candidate.is_batch_size]
-    training = [name for name in sizes if split_of(words_of(name)) in ("", "train")]
-    first = min(training, key=place, default=None)
-    return {
-        name: "of an evaluation, not of the training"
-        if split_of(words_of(name)) in ("val", "test")
-        else "not the first batch size, so probably that of an evaluation"
-        for name in sizes
-        if name != first
-    }
+    found, training = {}, []
+    for name in sizes:
+        if split_of(words_of(name)) in ("val", "test"):
+            found[name] = "of an evaluation, not of the training"
+        else:
+            training.append(name)
+    training.sort(key=place)
+    for name in training[1:]:
+        found[name] = "not the first batch size, so probably that of an evaluation"
+    return found
 
 
 def unfit_for(score: Score, candidates: Mapping[str, Candidate]) -> dict[str, str]:
@@ -158,91 +157,104 @@ def why_nothing(
     """
     if error := notebook.syntax_error():
         return error
-    searching = next(
-        (call for call in notebook.flows.calls if "SearchCV" in call.callee),
-        None,
-    )
-    if searching is not None:
-        return (
-            f"the notebook itself searches params, with {searching}: give the model numbers in "
-            "place of the search, and score what it predicts"
-        )
+    for call in notebook.flows.calls:
+        if "SearchCV" in call.callee:
+            return (
+                f"the notebook itself searches params, with {call}: give the model numbers in "
+                "place of the search, and score what it predicts"
+            )
+    remedies = [*dict.fromkeys(_unswept(notebook, [*candidates]))]
+    if remedies:
+        return "; ".join(remedies[:_MOST_REFUSED])
     unknown = [
         f"{as_flow(name)}: {as_flow(candidate.space)}"
         for name, candidate in candidates.items()
         if candidate.row is None and candidate.space and candidate.space != [False, True]
     ]
-    remedy = (
-        "choose what to vary, and assign it in a cell that is tagged `parameters`; the other cells "
-        "use its name"
-    )
-    if unknown:
-        name, way = (as_flow(score.name), score.direction) if score else ("SCORE", "maximize")
-        sections = [f"objective: {{{name}: {way}}}"]
-        sections += [f"scores: {{{name}: {score.entry}}}"] if score and score.source else []
-        sections.append(f"space: {{{', '.join(unknown[:_MOST_NAMED])}}}")
-        remedy = (
-            f"write {notebook.path.stem}.yml with `{'` and `'.join(sections)}`, and keep in "
-            "`space` what you want to vary"
+    if not unknown:
+        return (
+            "choose what to vary, and assign it in a cell that is tagged `parameters`; the other "
+            "cells use its name"
         )
-    return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
+    sections = ["objective: {SCORE: maximize}"]
+    if score is not None:
+        sections = [f"objective: {{{as_flow(score.name)}: {score.direction or UNKNOWN_DIRECTION}}}"]
+        if score.key:
+            sections.append(f"scores: {{{as_flow(score.name)}: {score.entry}}}")
+    sections.append(f"space: {{{', '.join(unknown[:_MOST_NAMED])}}}")
+    return (
+        f"write {notebook.path.stem}.yml with `{'` and `'.join(sections)}`, and keep in `space` "
+        "what you want to vary"
+    )
 
 
-def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
-    """Return why main arguments of library calls, and variables that people search, are not swept.
+def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> Iterator[str]:
+    """Yield why main arguments of library calls, and variables that people search, are not swept.
 
     Args:
         named: Names that are in the draft already.
 
-    Returns:
-        One line for each, most of them with the change to the notebook that would help.
+    Yields:
+        Lines, some of them several times. Most have the change to the notebook that would help.
     """
-    assignments = notebook.assignments
-    flows = notebook.flows
+    assignments, flows, modules = notebook.assignments, notebook.flows, notebook.modules
     known = {place.value for name in named for place in assignments.places(name)}
-    found = []
-    code, modules = "\n".join(notebook.code), notebook.modules
-    for target, why in constants_to_assign(flows, code, modules):
+    for target, why in constants_to_assign(flows, "\n".join(notebook.code), modules):
         if not assignments.knows(target):
-            found.append(why)
-    found += _sizes_of_layers(notebook, flows, known)
+            yield why
+    yield from _sizes_of_layers(notebook, flows, known)
     last = {call.callee: call for call in flows.calls}  # one remedy for each callee is enough
     for call in last.values():
-        found += defaults_to_give(call, modules)
-        found += _optimizer_to_write(call, flows)
-        main = next(iter(defaults_of(call.callee)), None)
-        if main is None or call.is_open or main not in call.given:
-            continue
-        value = call.given[main]
-        if known & {value, *flows.origins(value)}:
-            continue
-        if why_not := assignments.why_overridden(value):
-            found.append(f"{main} of {call} is {why_not}")
-            continue
-        remedy = "write a number in its place"
-        if flows.origins(value):
-            remedy = "assign it to a name at the top level, and pass that"
-        read = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
-        own = next((name for name in read if name in assignments.names()), None)
-        if own is not None:
-            why_not = notebook.why_not(own)
-            remedy = f"{own} is {why_not}" if why_not else f"sweep {own!r}"
-        found.append(f"{main} is {ast.unparse(value)} in {call}: {remedy}")
-    for cell, value in flows.steps[-1:]:
-        found.append(
+        yield from defaults_to_give(call, modules)
+        yield from _optimizer_to_write(call, flows)
+        yield from _main_argument(call, notebook, known)
+    if flows.steps:
+        cell, value = flows.steps[-1]
+        yield (
             f"the learning rate is {ast.unparse(value)} in code cell {cell}, line {value.lineno}: "
             "assign it to a name at the top level"
         )
-    in_draft = {part for name in named for part in (name, name.rpartition(".")[2])}
+    in_draft = {*named, *(name.rpartition(".")[2] for name in named)}
     for name in assignments.names():
+        is_result = words_of(name)[:1] in _RESULTS
+        if name in in_draft or is_result or not is_searched(name):
+            continue
         is_number = assignments.is_ever_number(name) or any(
             _is_part_of_import(place.value, flows) for place in assignments.at_top(name)
         )
-        is_result = words_of(name)[:1] in _RESULTS
-        if name not in in_draft and is_number and is_searched(name) and not is_result:
-            obstacle = notebook.why_not(name)
-            found += [] if obstacle is None else [f"{name} is {obstacle}"]
-    return [*dict.fromkeys(found)]
+        obstacle = notebook.why_not(name)
+        if is_number and obstacle is not None:
+            yield f"{name} is {obstacle}"
+
+
+def _main_argument(
+    call: LibraryCall, notebook: ResearchNotebook, known: Set[ast.AST | None]
+) -> Iterator[str]:
+    """Yield why the main argument of a library call, such as a learning rate, is not swept.
+
+    Args:
+        known: Values in the notebook's code that are in the draft already.
+    """
+    assignments, flows = notebook.assignments, notebook.flows
+    main = next(iter(defaults_of(call.callee)), None)
+    if main is None or call.is_open or main not in call.given:
+        return
+    value = call.given[main]
+    if known & {value, *flows.origins(value)}:
+        return
+    if why_not := assignments.why_overridden(value):
+        yield f"{main} of {call} is {why_not}"
+        return
+    read = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
+    own = [name for name in read if name in assignments.names()]
+    if own:
+        why_not = notebook.why_not(own[0])
+        remedy = f"{own[0]} is {why_not}" if why_not else f"sweep {own[0]!r}"
+    elif flows.origins(value):
+        remedy = "assign it to a name at the top level, and pass that"
+    else:
+        remedy = "write a number in its place"
+    yield f"{main} is {ast.unparse(value)} in {call}: {remedy}"
 
 
 def _is_part_of_import(value: ast.expr | None, flows: Flows) -> bool:
@@ -266,12 +278,9 @@ def _sizes_of_layers(
     """
     layers = []
     for call in flows.calls:
-        if name := _SIZED.get(call.callee.rpartition(".")[2]):
-            position = 1 if name == "out_features" else 0
-            given = call.given.get(name) or call.given.get("units")
-            given = given or next(iter(call.node.args[position:]), None)
-            if given is not None and not known & {given, *flows.origins(given)}:
-                layers.append((call, given))
+        given = _size_of_layer(call)
+        if given is not None and not known & {given, *flows.origins(given)}:
+            layers.append((call, given))
     hidden = {ast.unparse(size): call for call, size in layers[:-1] if is_plain(size)}
     if hidden:
         first = next(iter(hidden.values()))
@@ -291,6 +300,17 @@ def _sizes_of_layers(
             yield f"{name} is {why_not}"
         elif isinstance(value, list | tuple):
             yield f"{name} is {value}: choices sweep it, as {name}: [{[*value]}, …]"
+
+
+def _size_of_layer(call: LibraryCall) -> ast.expr | None:
+    """Return the size that is passed to a layer of a network. None if the call makes no layer."""
+    name = _SIZED.get(call.callee.rpartition(".")[2])
+    if name is None:
+        return None
+    position = 1 if name == "out_features" else 0
+    by_position = call.node.args[position:]
+    given = call.given.get(name) or call.given.get("units")
+    return given or (by_position[0] if by_position else None)
 
 
 def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
@@ -323,9 +343,6 @@ class Drafted:
     text: str
     is_swept: bool
 
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -356,7 +373,12 @@ class Candidate:
     @property
     def is_searched(self) -> bool:
         """Whether people usually search such a value, and a range around it is known."""
-        return self.row is not None and not self.row.not_swept and bool(self.space)
+        return self.row is not None and not self.why_excluded and bool(self.space)
+
+    @property
+    def why_excluded(self) -> str:
+        """Why people do not search such a value. Empty if they do, or if no row fits."""
+        return "" if self.row is None else self.row.not_swept
 
     @property
     def is_batch_size(self) -> bool:
@@ -382,16 +404,15 @@ class Candidate:
         if why_not:
             return Drafted(text=f"{self.name} is {why_not}", is_swept=False)
         space = self.space
-        about = [f"{as_yaml(self.value)} {'by default' if self.is_left_out else 'in the notebook'}"]
+        where = "by default" if self.is_left_out else "in the notebook"
+        about = [f"{as_yaml(self.value)} {where}"]
         if self.receiver.callee:
             about.append(str(self.receiver))
-        if self.row is not None and self.row.not_swept:
-            about.append(self.row.not_swept)
-        if self.comment:
-            about.append(self.comment)
-        text = f"{as_flow(self.name)}: {as_flow(space) if space else '[…]'}    # {'; '.join(about)}"
-        is_usual = self.row is None or not self.row.not_swept
-        return Drafted(text=text, is_swept=bool(space) and is_usual and space != [False, True])
+        about += [text for text in (self.why_excluded, self.comment) if text]
+        values = as_flow(space) if space else "[…]"
+        text = f"{as_flow(self.name)}: {values}    # {'; '.join(about)}"
+        is_swept = bool(space) and space != [False, True] and not self.why_excluded
+        return Drafted(text=text, is_swept=is_swept)
 
 
 def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
@@ -402,20 +423,21 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
     """
     from ..notebooks.assignments import plain_values
 
-    receivers = Receivers(notebook)
+    receivers, assignments = Receivers(notebook), notebook.assignments
 
     def candidate(name: str, value: Any, comment: str) -> Candidate:
         found = receivers.of(name)
+        # The name decides first: `n_classes` is not swept, even where it is passed to a parameter
+        # that people search, such as `n_components` of a model.
         by_name = row_for([Receiver(parameter=name)])
-        places = notebook.assignments.places(name)
+        is_excluded = by_name is not None and by_name.not_swept
+        places = assignments.places(name)
         return Candidate(
             name=name,
             value=value,
             comment=comment,
             receiver=found[0],
-            # The name decides first: `n_classes` is not swept, even where it is passed to a
-            # parameter that people search, such as `n_components` of a model.
-            row=by_name if by_name is not None and by_name.not_swept else row_for(found),
+            row=by_name if is_excluded else row_for(found),
             is_left_out=any(isinstance(place.value, LeftOut) for place in places),
         )
 
@@ -425,40 +447,35 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
     values = {}
     for cell in notebook.code:
         values |= plain_values(cell)
-    constants = notebook.assignments.constants()
-    candidates = {
-        name: candidate(name, *found)
-        for name, found in values.items()
-        if name in constants and not receivers.is_dead(name)
-    }
-
-    def is_of_one_layer(argument: Candidate) -> bool:
-        # In torch, the next layer states the same size again. If the size is a number in the call,
-        # it cannot be swept, because only one of the two numbers would change.
-        return (
-            argument.row is not None
-            and argument.row.sizes
-            and argument.receiver.callee.startswith("torch.nn.")
-            and not any(
-                place.value is not None and receivers.flows.names(place.value)
-                for place in notebook.assignments.places(argument.name)
-            )
-        )
-
-    handed_on = receivers.flows.handed_on
-    for name in notebook.assignments.arguments():
-        if len(name) == 1:
+    constants, candidates = assignments.constants(), {}
+    for name, found in values.items():
+        if name in constants and not receivers.is_dead(name):
+            candidates[name] = candidate(name, *found)
+    for name in assignments.arguments():
+        places = assignments.places(name)
+        callees = {place.parameter.callee if place.parameter else None for place in places}
+        if len(name) == 1 or callees <= notebook.flows.handed_on:
             # A single letter does not say which argument it is; a longer name such as `SVC.C` does.
+            # The code does not show what calls a function that is passed as an argument.
             continue
-        if all(
-            place.parameter is not None and place.parameter.callee in handed_on
-            for place in notebook.assignments.places(name)
-        ):
-            continue  # The code does not show what calls a function that is passed as an argument.
-        argument = candidate(name, notebook.assignments.plain_value(name), "")
-        if argument.is_searched and not receivers.is_dead(name) and not is_of_one_layer(argument):
+        argument = candidate(name, assignments.plain_value(name), "")
+        is_useless = receivers.is_dead(name) or _is_of_one_layer(argument, notebook)
+        if argument.is_searched and not is_useless:
             candidates[name] = argument
     return candidates
+
+
+def _is_of_one_layer(argument: Candidate, notebook: ResearchNotebook) -> bool:
+    """Return whether an argument is a number in a layer of torch that has the layer's size.
+
+    Then it cannot be swept: the next layer states the same size again, and only one of the two
+    numbers would change.
+    """
+    is_size = argument.row is not None and argument.row.sizes
+    if not (is_size and argument.receiver.callee.startswith("torch.nn.")):
+        return False
+    values = [place.value for place in notebook.assignments.places(argument.name)]
+    return not any(value is not None and notebook.flows.names(value) for value in values)
 
 
 def _one_each(
@@ -488,7 +505,7 @@ def searched(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
 def behind(
     notebook: ResearchNotebook,
     candidates: Mapping[str, Candidate],
-    lines: set[tuple[int, int]] | None,
+    lines: Set[tuple[int, int]] | None = None,
     passed_by: Sequence[tuple[int, ast.expr]] = (),
 ) -> dict[str, Candidate]:
     """Choose the candidates that people search and that change a score: one for each value.
@@ -499,45 +516,58 @@ def behind(
         passed_by: Code of other models in these lines, each with its cell. Values in it do not
             count.
     """
-    own: list[str] = []
-    taken: set[ast.expr | None] = set()
-    by_name = {name: notebook.assignments.places(name) for name in candidates}
-
-    words = {*re.findall(r"\w+", _code_of(notebook, lines or set()))}
-
-    def is_passed_by(place: Assignment) -> bool:
-        value = place.value
-        return value is not None and any(
-            cell == place.cell
-            and (part.lineno, part.col_offset)
-            <= (value.lineno, value.col_offset)
-            < (part.end_lineno or 0, part.end_col_offset or 0)
-            for cell, part in passed_by
-        )
-
-    def not_counting(name: str) -> int:
+    code = "" if lines is None else _code_of(notebook, lines)
+    words = {*re.findall(r"\w+", code)}
+    all_places = {name: notebook.assignments.places(name) for name in candidates}
+    effective = {}
+    for name, places in all_places.items():
         # `lines` lacks the lines that assign attributes, such as `config.lr = 0.1`. Such a value
         # counts if code in `lines` names its object, here `config`.
-        is_used = name.partition(".")[0] in words
-        return sum(
-            lines is not None
-            and (
-                (place.cell, place.line) not in lines
-                or is_passed_by(place)
-                or notebook.assignments.is_overridden(place, lines)
-            )
-            and not (place.is_attribute and is_used)
-            for place in by_name[name]
-        )
+        is_object_used = name.partition(".")[0] in words
+        effective[name] = [
+            place
+            for place in places
+            if lines is None
+            or (place.is_attribute and is_object_used)
+            or _is_in(place, lines, passed_by, notebook)
+        ]
+    own: list[str] = []
+    taken: set[ast.expr | None] = set()
+
+    def n_ineffective(name: str) -> int:
+        return len(all_places[name]) - len(effective[name])
 
     # Of several names for one value, take one of which all assignments change the score, if any.
-    for name in sorted(candidates, key=not_counting):
-        values = {place.value for place in by_name[name]}
-        if not_counting(name) < len(by_name[name]) and not values & taken:
+    for name in sorted(candidates, key=n_ineffective):
+        values = {place.value for place in all_places[name]}
+        if effective[name] and not values & taken:
             own.append(name)
             taken |= values
-    found = {name: candidate for name, candidate in candidates.items() if name in own}
-    return searched(found)
+    return searched({name: candidates[name] for name in candidates if name in own})
+
+
+def _is_in(
+    place: Assignment,
+    lines: Set[tuple[int, int]],
+    passed_by: Sequence[tuple[int, ast.expr]],
+    notebook: ResearchNotebook,
+) -> bool:
+    """Return whether some lines use the value of an assignment, and not in code of other models."""
+    if (place.cell, place.line) not in lines:
+        return False
+    if any(_contains(cell, part, place) for cell, part in passed_by):
+        return False
+    return not notebook.assignments.is_overridden(place, lines)
+
+
+def _contains(cell: int, part: ast.expr, place: Assignment) -> bool:
+    """Return whether a part of a code cell contains the value of an assignment."""
+    value = place.value
+    if value is None or cell != place.cell:
+        return False
+    start = part.lineno, part.col_offset
+    end = part.end_lineno or 0, part.end_col_offset or 0
+    return start <= (value.lineno, value.col_offset) < end
 
 
 def without_given_defaults(

@@ -81,7 +81,6 @@ class PrintedNumber:
         cell: The code cell that has printed the label last.
         pattern: Regular expression that finds these numbers and no others.
         values: The numbers, in the order in which they were printed.
-        is_column: Whether the label is the head of a table's column.
         printing: The value in the code that was printed after the label. None if unknown.
     """
 
@@ -89,7 +88,6 @@ class PrintedNumber:
     cell: int
     pattern: str = ""
     values: list[float] = field(default_factory=list)
-    is_column: bool = False
     printing: Printing | None = None
 
 
@@ -245,9 +243,7 @@ def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
             behind = rf"(?:{_GAP}{_CELL}){{{len(head) - position - 1}}}"
             pattern = rf"^[\s|]*{before}{_NUMBER}{behind}[\s|]*$"
             if metric_of(words_of(name)) and (values := values_found(pattern, texts)):
-                yield PrintedNumber(
-                    label=name, cell=cell, pattern=pattern, values=values, is_column=True
-                )
+                yield PrintedNumber(label=name, cell=cell, pattern=pattern, values=values)
 
 
 def _labelled(text: Text) -> Iterator[list[tuple[str, float, str, bool]]]:

@@ -13,9 +13,11 @@ from ..notebooks.calls import last_name
 from ..notebooks.own_training import own_nodes
 from ..notebooks.replacing import Cell
 from .evaluations import AnyFunction, Evaluations, names_in
-from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
+from .metrics import ORDER, SPLITS, Metric, metric_of, preference, split_of, words_of
 
 NOTHING: Mapping[tuple[int, int], Collection[str]] = {}
+#: Direction in a draft that makes a person choose one, because a sweep refuses it.
+UNKNOWN_DIRECTION = "minimize or maximize"
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
 #: Matches the code of values that are no single number, and so no score: a list, a mapping, a text,
 #: and the history of all epochs that Keras returns.
@@ -36,13 +38,12 @@ class Score:
 
     Attributes:
         name: Name of the score in the parameters file.
-        how: How the notebook gives the score: `reported`, `assigned`, or the words of
-            `SeenScore.how` if a run of the notebook has shown it.
-        at: Index in `Code.statements` of the statement that gives the score.
-        source: Key and value of the score's entry under `scores` in the parameters file, as
-            `expression: …`. Empty if it needs none.
-        better: Direction in which the score is better: `minimize` or `maximize`. Empty if the
-            score's name decides.
+        how: How the notebook gives the score, for people: `reported`, `assigned`, `printed`, …
+        at: Index in `Code.statements` of the statement that computes or prints the score.
+        key: Key of the score's entry under `scores` in the parameters file: `expression` or
+            `pattern`. Empty if the score needs no entry, because trials find it by its name.
+        text: The value of that key: the expression or the pattern.
+        direction: Direction in which the score is better. None if it is not known.
         is_of_batches: Whether the score is a sum over batches or one of the last batch, so that the
             batch size changes it even if the model stays the same.
         is_loss: Whether the training minimises the score, as far as is known.
@@ -53,8 +54,9 @@ class Score:
     name: str
     how: str
     at: int
-    source: str = ""
-    better: str = ""
+    key: str = ""
+    text: str = ""
+    direction: str | None = None
     is_of_batches: bool = False
     is_loss: bool = False
     is_called: bool = False
@@ -63,29 +65,8 @@ class Score:
     @property
     def entry(self) -> str:
         """The score's entry under `scores`, as YAML."""
-        key, _, text = self.source.partition(": ")
-        return f"{{{key}: '{text.replace(chr(39), chr(39) * 2)}'}}"
-
-    @property
-    def direction(self) -> str:
-        """`minimize` or `maximize`. If neither is known, a text that makes a person choose one.
-
-        A sweep refuses that text.
-        """
-        if self.better:
-            return self.better
-        metric = _metric(self.name)
-        return "minimize or maximize" if metric is None else metric.direction
-
-    @property
-    def rank(self) -> tuple[object, ...]:
-        """Sort key: the likeliest score has the smallest one, as among the scores of a run."""
-        words, metric = words_of(self.name), _metric(self.name)
-        split = ORDER[split_of([*words, *self.data])]
-        kind = 2 * (self.direction == "minimize")
-        if metric is not None and not metric.is_weak:
-            kind = int(metric.is_partial)
-        return metric is None, split, kind, "best" in words, -self.at
+        quoted = self.text.replace("'", "''")
+        return f"{{{self.key}: '{quoted}'}}"
 
 
 class Code:
@@ -116,39 +97,37 @@ class Code:
         self.is_observed = bool(changes)
 
         self.statements = [
-            (n, _as_taken(node, changes.get((n, node.lineno))))
-            for n, source in enumerate(cells, 1)
-            for node in Cell(n, source).tree.body
+            (number, _as_taken(node, changes.get((number, node.lineno))))
+            for number, source in enumerate(cells, 1)
+            for node in Cell(number, source).tree.body
         ]
-        self.nodes = [(i, it) for i, (_, top) in enumerate(self.statements) for it in ast.walk(top)]
-        self.calls = [
-            (i, ast.unparse(it.func), {option.arg: option.value for option in it.keywords}, it.args)
-            for i, it in self.nodes
-            if isinstance(it, ast.Call)
+        self.nodes = [
+            (index, node)
+            for index, (_, statement) in enumerate(self.statements)
+            for node in ast.walk(statement)
         ]
-        names = (it.asname or it.name for _, it in self.nodes if isinstance(it, ast.alias))
-        imported = {name.partition(".")[0] for name in names}
-        #: Index of the first statement that assigns a name.
-        self._assigned_at: dict[str, int] = {}
-        for index, it in self.nodes:
-            if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store):
-                self._assigned_at.setdefault(it.id, index)
-        #: Names of imported objects, without names that the code also assigns. `_imported_at` adds
-        #: these for the statements before the assignment.
-        self.imported = imported - self._assigned_at.keys()
-        self._imported_for_a_time = imported & self._assigned_at.keys()
-        #: Texts in the code, each with the index of its statement.
-        self.texts = [
-            (i, it.value)
-            for i, it in self.nodes
-            if isinstance(it, ast.Constant) and isinstance(it.value, str)
-        ]
-        self.functions = {it.name: it for _, it in self.nodes if isinstance(it, AnyFunction)}
+        #: Calls: index of the statement, function, options and arguments.
+        self.calls = list[tuple[int, str, dict[str | None, ast.expr], list[ast.expr]]]()
+        self.functions: dict[str, AnyFunction] = {}
+        imported, assigned = set[str](), set[str]()
+        for index, node in self.nodes:
+            match node:
+                case ast.Call(func=function, args=arguments, keywords=keywords):
+                    options = {option.arg: option.value for option in keywords}
+                    self.calls.append((index, ast.unparse(function), options, arguments))
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    self.functions[node.name] = node
+                case ast.alias(name=name, asname=other):
+                    imported.add((other or name).partition(".")[0])
+                case ast.Name(id=name, ctx=ast.Store()):
+                    assigned.add(name)
+        #: Names of imported objects, without names that the code also assigns.
+        self.imported = imported - assigned
         #: Functions and classes by name, each with the index of its statement.
         self._definitions: dict[str, list[tuple[int, ast.stmt]]] = defaultdict(list)
-        for index, (_, it) in enumerate(self.statements):
-            for name in _defined(it):
-                self._definitions[name].append((index, it))
+        for index, (_, statement) in enumerate(self.statements):
+            for name in _defined(statement):
+                self._definitions[name].append((index, statement))
 
     def lines(self, score: Score) -> set[tuple[int, int]]:
         """Return the cells and lines of the code on which a score depends.
@@ -161,25 +140,27 @@ class Code:
         needed, found = set[str](), list[tuple[int, ast.stmt | ast.expr]]()
         for index in range(last, -1, -1):
             cell, node = self.statements[index]
-            if index == last and (item := _item(node, score.source)) is not None:
+            item = _item(node, score.text) if index == last else None
+            if item is not None:
                 needed = self._with_definitions(_names(item)[0], index)
                 found.append((cell, item))
                 continue
             read, stored = _names(node)
+            if index != last and not needed & (stored | self._changed(index)):
+                continue
             if others := {part for at, part in passed_by if at == index}:
                 kept = own_nodes([node], others)
                 read &= {part.id for part in kept if isinstance(part, ast.Name)}
-            if index == last or needed & (stored | self._changed(index)):
-                if _defined(node):  # the body of a function reads its names only when it is called
-                    read = _read_by_definition(node)
-                needed = (needed - (stored - read)) | self._with_definitions(read, index)
-                found.append((cell, node))
+            if _defined(node):  # the body of a function reads its names only when it is called
+                read = _read_by_definition(node)
+            needed = (needed - (stored - read)) | self._with_definitions(read, index)
+            found.append((cell, node))
         nodes = [node for _, node in found]
         return {
-            line
+            (cell, line)
             for cell, node in found
             for part in _read_of(node, nodes)
-            for line in _lines(cell, part)
+            for line in range(part.lineno, (part.end_lineno or 0) + 1)
         }
 
     def passed_by(self, score: Score) -> list[tuple[int, ast.expr]]:
@@ -194,49 +175,50 @@ class Code:
         last = self.run_by(score.at)
         if not isinstance(self.statements[last][1], ast.For):
             return []
-        made = {
-            node.targets[0].id: node.value
-            for _, node in self.statements[:last]
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-        }
+        lists = self._gone_through(last)
+        said = f"_{'_'.join(words_of(score.name))}_"
+        longest, own = 0, -1  # words of the longest name of a model in the score's name
+        for elements in lists:
+            for position, (_, key, _) in enumerate(elements):
+                name = "_".join(_words_of_key(key))
+                if len(name) > longest and f"_{name}_" in said:
+                    longest, own = len(name), position
+        found = list[tuple[int, ast.expr]]()
+        for elements in lists:
+            parts = [part for _, _, element in elements for part in ast.walk(element)]
+            if any(isinstance(part, ast.Call | ast.Name) for part in parts):
+                of_score = elements[min(own, len(elements) - 1)]
+                found += [(each[0], each[2]) for each in elements if each is not of_score]
+        return found
+
+    def _gone_through(self, last: int) -> list[list[_Element]]:
+        """Return the elements of each list or dict that a loop goes through.
+
+        The list or dict may be a literal in the loop, or have been made before: by a literal, by
+        `append`, or by an earlier loop.
+
+        Args:
+            last: Index of the loop's statement.
+        """
         names, appended = set[str](), list[_Element]()
         lists = [appended]
         for index in range(last, -1, -1):
             match self.statements[index][1]:
-                # An earlier loop may have filled the list or dict that the last loop goes through.
                 case ast.For(iter=value) as loop if index == last or names & _filled(loop):
                     names |= {part.id for part in _iterated(value) if isinstance(part, ast.Name)}
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in names:
                     pass
                 case ast.Expr(
                     value=ast.Call(
-                        func=ast.Attribute(attr="append", value=ast.Name(id=name))
-                    ) as call
+                        func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[added]
+                    )
                 ) if name in names:
-                    appended[:0] = [(index, part, part) for part in call.args]
+                    appended.insert(0, (index, added, added))
                     continue
                 case _:
                     continue
-            lists += [[(index, *it) for it in each] for each in _elements(value)]
-        said = f"_{'_'.join(words_of(score.name))}_"
-        named = [
-            (len(words), position)
-            for each in lists
-            for position, (_, key, _) in enumerate(each)
-            if key is not None
-            if (words := "_".join(_words_of_key(made.get(last_name(key), key))))
-            and f"_{words}_" in said
-        ]
-        own = max(named, default=(0, -1))[1]
-        return [
-            (index, part)
-            for each in lists
-            if any(
-                isinstance(it, ast.Call | ast.Name) for *_, part in each for it in ast.walk(part)
-            )
-            for index, _, part in each
-            if part is not each[min(own, len(each) - 1)][2]
-        ]
+            lists += _elements(value, index)
+        return [elements for elements in lists if elements]
 
     def changed_in_run(self, index: int) -> Collection[str] | None:
         """Return the names whose objects a statement changed when the notebook was run.
@@ -251,17 +233,12 @@ class Code:
 
         If no run has recorded them, they are guessed from the statement's calls.
         """
-        seen, (_, node) = self.changed_in_run(index), self.statements[index]
+        seen = self.changed_in_run(index)
         if seen is not None:
             return {*seen}
-        imported = self._imported_at(index)
-        fixed = {*self._definitions, *vars(builtins)} | imported
-        return _changed(node, imported) - fixed
-
-    def _imported_at(self, index: int) -> set[str]:
-        """Return the names that are imported objects when a statement runs."""
-        kept = {it for it in self._imported_for_a_time if self._assigned_at[it] >= index}
-        return self.imported | kept
+        node = self.statements[index][1]
+        fixed = {*self._definitions, *vars(builtins), *self.imported}
+        return _changed(node, self.imported) - fixed
 
     def _with_definitions(self, names: set[str], index: int) -> set[str]:
         """Return names, and those that functions and classes among them read when they are used.
@@ -270,22 +247,19 @@ class Code:
             index: Index of the statement that uses the names. Of several definitions of a name, the
                 last one before this statement counts.
         """
-        found, imported = set[str](), self._imported_at(index)
-        waiting = [*names - imported]
+        found = set[str]()
+        waiting = [*names - self.imported]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                definitions = self._definitions.get(name, [])
-                before = [node for at, node in definitions if at < index] or [
-                    node for _, node in definitions[:1]
-                ]
-                waiting += [] if not before else _names(before[-1])[0] - imported
+            if name in found:
+                continue
+            found.add(name)
+            definitions = self._definitions.get(name, [])
+            before = [node for at, node in definitions if at < index]
+            if before or definitions:
+                used = before[-1] if before else definitions[0][1]
+                waiting += _names(used)[0] - self.imported
         return found
-
-    def evaluations(self) -> Evaluations:
-        """Return an object that says which numbers of the code evaluate a model."""
-        return Evaluations(self.statements)
 
     def run_by(self, statement: int) -> int:
         """Return the index of the last statement that runs another one.
@@ -334,57 +308,65 @@ def _iterated(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def _elements(node: ast.expr) -> list[list[tuple[ast.expr | None, ast.expr]]]:
-    """Return the elements of each list or dict that a loop goes through, each with its key.
+def _elements(node: ast.expr, index: int) -> list[list[_Element]]:
+    """Return the elements of each list or dict that a loop goes through.
 
     An element of a list is its own key.
+
+    Args:
+        index: Index of the statement with the list or dict.
     """
-    found = list[list[tuple[ast.expr | None, ast.expr]]]()
+    found = list[list[_Element]]()
     for part in _iterated(node):
         match part:
             case ast.Dict(keys=keys, values=values):
-                found.append([*zip(keys, values, strict=True)])
-            case ast.List(elts=parts) | ast.Tuple(elts=parts):
-                found.append([(each, each) for each in parts])
+                pairs = zip(keys, values, strict=True)
+                found.append([(index, key, value) for key, value in pairs])
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                found.append([(index, element, element) for element in elements])
     return found
 
 
-def _words_of_key(key: ast.expr) -> list[str]:
-    """Return the words that name an element: `svm` for `("SVM", SVC())`, and `svc` for `SVC()`.
+def _words_of_key(key: ast.expr | None) -> list[str]:
+    """Return the words that name a model in a list: `svm` for `("SVM", SVC())` and for `svm`.
 
-    Empty if the element has no name.
+    Empty if it has no name.
+
+    Args:
+        key: The model's key in a dict, or the element of a list.
     """
     match key:
         case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]):
             return _words_of_key(first)
         case ast.Call(func=function):
             return words_of(last_name(function))
+        case ast.Name(id=name):
+            return words_of(name)
     return words_of(_text(key))
 
 
 def _filled(loop: ast.For) -> set[str]:
     """Return the names of the dicts that a loop fills: `models` for `models[name] = model`."""
-    return {
-        part.value.id
-        for part in ast.walk(loop)
-        if isinstance(part, ast.Subscript)
-        and isinstance(part.ctx, ast.Store)
-        and isinstance(part.value, ast.Name)
-    }
+    found = set[str]()
+    for part in ast.walk(loop):
+        match part:
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()):
+                found.add(name)
+    return found
 
 
-def _item(node: ast.stmt, source: str) -> ast.expr | None:
+def _item(node: ast.stmt, expression: str) -> ast.expr | None:
     """Return the code of the item that is the score, if a statement makes a dict with this item.
 
     None for other statements. The score does not depend on the dict's other items.
 
     Args:
-        source: `Score.source`. It ends with the item's key, as in `expression: scores['val']`.
+        expression: The score's expression. It ends with the item's key, as in `scores['val']`.
     """
     match node:
         case ast.Assign(value=ast.Dict(keys=keys, values=values)):
             for key, value in zip(keys, values, strict=True):
-                if key is not None and source.endswith(f"[{ast.unparse(key)}]"):
+                if key is not None and expression.endswith(f"[{ast.unparse(key)}]"):
                     return value
     return None
 
@@ -397,31 +379,20 @@ def _read_of(node: ast.stmt | ast.expr, others: Sequence[ast.AST]) -> Sequence[a
     """
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=values)):
-            parts = [part for other in others for part in ast.walk(other)]
-            named = [
-                part.slice.value
-                for part in parts
-                if isinstance(part, ast.Subscript)
-                and isinstance(part.value, ast.Name)
-                and part.value.id == name
-                and isinstance(part.slice, ast.Constant)
-            ]
-            loads = [
-                part
-                for part in parts
-                if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load)
-            ]
-            if len(loads) == len(named):
+            n_read, read_keys = 0, list[object]()
+            for part in (part for other in others for part in ast.walk(other)):
+                match part:
+                    case ast.Subscript(value=ast.Name(id=own), slice=ast.Constant(value=key)):
+                        read_keys += [key] if own == name else []
+                    case ast.Name(id=own, ctx=ast.Load()):
+                        n_read += own == name
+            if n_read == len(read_keys):
                 return [
                     value
                     for key, value in zip(keys, values, strict=True)
-                    if not isinstance(key, ast.Constant) or key.value in named
+                    if not isinstance(key, ast.Constant) or key.value in read_keys
                 ]
     return [node]
-
-
-def _lines(cell: int, node: ast.stmt | ast.expr) -> set[tuple[int, int]]:
-    return {(cell, line) for line in range(node.lineno, (node.end_lineno or 0) + 1)}
 
 
 def scores_of(code: Code, parameters: set[str]) -> list[Score]:
@@ -435,11 +406,25 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
         parameters: Names that are no scores, because they could be swept.
     """
     others = {*_no_numbers(code), *parameters}
-    found = [*_reported(code)] or [*_assigned(code, others)]
+    found = [*reported_in(code)] or [*_assigned(code, others)]
     likely: dict[str, Score] = {}
-    for it in sorted(found, key=lambda it: it.rank):
-        likely.setdefault(it.name, it)
+    for score in sorted(found, key=_rank):
+        likely.setdefault(score.name, score)
     return [*likely.values()]
+
+
+def _rank(score: Score) -> tuple[object, ...]:
+    """Return a sort key: the likeliest score has the smallest one, as among the scores of a run."""
+    words, metric = words_of(score.name), _metric(score.name)
+    order = ORDER[split_of([*words, *score.data])]
+    kind = preference(metric, score.direction)
+    return metric is None, order, kind, "best" in words, -score.at
+
+
+def _guessed(name: str, how: str, at: int, data: Sequence[str] = ()) -> Score:
+    metric = _metric(name)
+    direction = metric.direction if metric else None
+    return Score(name=name, how=how, at=at, direction=direction, data=data)
 
 
 def _metric(name: str) -> Metric | None:
@@ -461,9 +446,9 @@ def _text(node: ast.AST | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _reported(code: Code) -> Iterator[Score]:
+def reported_in(code: Code) -> Iterator[Score]:
     """Yield the names in calls of `report`, `score`, scrapbook's `glue` and the old `record`."""
-    dicts = (node for _, node in code.nodes if isinstance(node, ast.Dict))
+    dicts = [node for _, node in code.nodes if isinstance(node, ast.Dict)]
     keys = [_text(key) for node in dicts for key in node.keys]
     for index, function, options, arguments in code.calls:
         names = list[str]()
@@ -473,29 +458,37 @@ def _reported(code: Code) -> Iterator[Score]:
             # For `report(step, **metrics)`, take the keys of all dicts in the code.
             names += filter(_is_score, keys if None in options else ())
         elif re.search(r"\b(glue|record)$", function):
-            names = [*filter(_is_score, map(_text, arguments[:1]))]
-        yield from (Score(name=it, how="reported", at=index) for it in names)
+            names += filter(_is_score, map(_text, arguments[:1]))
+        for name in names:
+            yield _guessed(name, "reported", index)
 
 
 def _assigned(code: Code, others: set[str]) -> Iterator[Score]:
-    evaluations = code.evaluations()
+    evaluations = Evaluations(code.statements)
     for index, (_, node) in enumerate(code.statements):
-        for name in sorted(set() if _defined(node) else _names(node)[1] - others):
+        given = set() if _defined(node) else _names(node)[1]
+        for name in sorted(given - others):
             if _is_score(name):
                 meaning = evaluations.of(ast.Name(id=name, ctx=ast.Load()))
                 data = [word for word in meaning.words if word in SPLITS]
-                yield Score(name=name, how="assigned", at=index, data=data)
+                yield _guessed(name, "assigned", index, data)
 
 
 def _no_numbers(code: Code) -> Iterator[str]:
     """Yield the names that are a collection, a text or a function somewhere in a notebook."""
     for _, node in code.nodes:
-        used = [getattr(node, "iter", None), getattr(node, "func", None)]
-        if isinstance(node, ast.Subscript | ast.Attribute):
-            used = [node.value]
-        elif isinstance(node, ast.Assign) and _HOLDS_NONE.match(ast.unparse(node.value)):
-            used = [*node.targets]
-        yield from {it.id for it in used if isinstance(it, ast.Name)} | _defined(node)
+        yield from _defined(node)
+        match node:
+            case (
+                ast.Subscript(value=ast.Name(id=name))
+                | ast.Attribute(value=ast.Name(id=name))
+                | ast.Call(func=ast.Name(id=name))
+                | ast.For(iter=ast.Name(id=name))
+                | ast.comprehension(iter=ast.Name(id=name))
+            ):
+                yield name
+            case ast.Assign(value=value) if _HOLDS_NONE.match(ast.unparse(value)):
+                yield from names_in(node, ast.Store)
 
 
 def _defined(node: ast.AST) -> set[str]:
@@ -508,20 +501,13 @@ def _defined(node: ast.AST) -> set[str]:
 def _read_by_definition(node: ast.AST) -> set[str]:
     """Return the names that the definition of a function or class reads, before any call.
 
-    They are in decorators, in defaults, and in the body of a class.
+    For a function, they are in its decorators and defaults. For a class, they are all names in it.
     """
-    found = set[str]()
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
-            defaults = [it for it in part.args.kw_defaults if it is not None]
-            waiting += [*part.decorator_list, *part.args.defaults, *defaults]
-            continue
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-            found.add(part.id)
-        waiting += [] if isinstance(part, ast.Lambda) else ast.iter_child_nodes(part)
-    return found
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return _names(node)[0]
+    defaults = [part for part in node.args.kw_defaults if part is not None]
+    parts = [*node.decorator_list, *node.args.defaults, *defaults]
+    return set[str]().union(*map(names_in, parts))
 
 
 def _names(node: ast.AST) -> tuple[set[str], set[str]]:

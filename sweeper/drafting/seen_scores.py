@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -27,18 +28,29 @@ from ..notebooks.research import INJECTED_TAG
 from .evaluations import (
     COMPUTED,
     UNKNOWN,
+    Evaluations,
     Meaning,
     Printing,
-    data_in,
     is_over_folds,
     names_in,
     results_of,
+    scoring_words,
 )
-from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
+from .metrics import (
+    ORDER,
+    SPLITS,
+    Metric,
+    metric_of,
+    preference,
+    split_of,
+    trend_of,
+    words_of,
+)
 from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
-from .score_guesses import Code, Score
+from .score_guesses import Code, Score, reported_in
 
 _BASELINE = {*"baseline dummy naive initial chance untrained before constant".split()}
+_MEANS = {"mean", "avg", "average"}
 _BEST = {"best", "min", "max", "lowest", "highest"}
 #: A number whose name has one of these words says nothing about a model's quality.
 _NO_SCORE = {
@@ -66,8 +78,12 @@ _NAME_WORDS = 5
 _LEAST_OF_SERIES = 2
 #: From this number of equal values on, a score counts as constant (chosen, not measured).
 _LEAST_OF_CONSTANT = 3
-#: Matches an expression that gets smaller where the score in it gets larger, as `1 - accuracy`.
-_COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
+#: Matches the part of an expression that takes only the last values of a list: `[-10:]`.
+_LAST_VALUES = re.compile(r"\[-\w+:\]")
+#: Matches the number that a booster gives to a data set, in the name of a logged series.
+_NUMBERED_DATA = re.compile(r"valid(?:ation)?_\d+\b")
+#: Matches names of logged series that are no scores.
+_NEVER_A_SCORE = re.compile(r"runtime|per_second|flos|epoch$|^lr|learning_rate")
 
 
 class Doubt(StrEnum):
@@ -102,25 +118,17 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenScore:
+class SeenScore(Score):
     """A number that a run of the notebook has computed and that may be its score.
 
     Attributes:
-        name: The name of the score in the parameters file.
-        how: Where the number comes from, for people: `printed`, `variable acc`, …
         cell: The code cell that gave the number last.
-        at: Index in `Code.statements` of the statement that computes or prints the number.
         values: All values in order; the last one is the score.
-        key: Key of the score's entry under `scores` in the parameters file: `expression` or
-            `pattern`. Empty if the score needs no entry, because trials find it by its name.
-        text: The value of that key: the expression or the pattern.
         words: Words of the number's name or label and of its code, in which metrics are looked for.
-        direction: Direction in which the score is better. None if it is not known.
         doubts: What a person should know before a sweep optimises the score.
         rank: Sort key. The number with the smallest one is the likeliest score.
         group: Numbers with the same group are equally good choices as the score.
         is_count: Whether the number is a count, a time or the like, and no score.
-        is_loss: Whether the training minimises the number, as far as is known.
         params: Names of the notebook's values that could be swept and that change the number.
         meaning: What the code shows about how the number is computed.
         printing: The value in the code that is printed. None if it is not known, and for numbers
@@ -129,35 +137,31 @@ class SeenScore:
         is_logged: Whether a library has logged the number.
         is_mean: Whether the number is the mean of the values before it in `values`, which are items
             of an array or scores of folds.
-        is_called: Whether each trial has to call functions of the notebook again to compute it.
     """
 
-    name: str
-    how: str
     cell: int
-    at: int
     values: Sequence[float]
-    key: str = ""
-    text: str = ""
     words: Sequence[str] = ()
-    direction: str | None = None
     doubts: Sequence[Doubt] = ()
     rank: tuple[Any, ...] = ()
     group: tuple[Any, ...] = ()
     is_count: bool = False
-    is_loss: bool = False
     params: Set[str] = frozenset()
     meaning: Meaning = UNKNOWN
     printing: Printing | None = None
     is_variable: bool = False
     is_logged: bool = False
     is_mean: bool = False
-    is_called: bool = False
 
     @property
     def value(self) -> float:
         """The score: the last of the number's values."""
         return self.values[-1]
+
+    @property
+    def expression(self) -> str:
+        """The expression of a variable or of a part of one, as `acc` or `accs[-1]`."""
+        return self.text or self.name
 
     @property
     def about(self) -> str:
@@ -170,17 +174,9 @@ class SeenScore:
         return ", ".join([*self.doubts, *many, self.how])
 
     def as_score(self, direction: str | None = None) -> Score:
-        """Return the score in the form that a draft of a parameters file needs."""
-        return Score(
-            name=self.name,
-            how=f"{self.value:.6g}: {self.about}",
-            at=self.at,
-            source=f"{self.key}: {self.text}" if self.key else "",
-            better=direction or self.direction or "",
-            is_of_batches=bool({Doubt.SUM, Doubt.LAST} & {*self.doubts}),
-            is_loss=self.is_loss,
-            is_called=self.is_called,
-        )
+        """Return the score for a draft of a parameters file, which also shows value and doubts."""
+        how = f"{self.value:.6g}: {self.about}"
+        return replace(self, how=how, direction=direction or self.direction)
 
 
 def seen_scores(
@@ -245,6 +241,7 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
         if other.group == first.group
         and not _is_same_number(first, other)
         and (not first.params or first.params & other.params)
+        # "Test acc" is printed at each epoch, and "Final test acc" after the last one.
         and {*other.words} ^ {*first.words} != {"final"}
     ]
     return not doubtful & {*first.doubts} and not rivals and math.isfinite(first.value)
@@ -252,16 +249,21 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
 
 def _is_same_number(first: SeenScore, other: SeenScore) -> bool:
     """Return whether two scores are one number, which may be printed with fewer digits."""
-    pairs = ((first.value, other.value), (other.value, first.value))
     is_same = first.cell == other.cell or first.group == other.group
-    return is_same and any(_is_rounded(a, b, least=2) for a, b in pairs)
+    return is_same and _is_same_value(first, other)
+
+
+def _is_same_value(first: SeenScore, other: SeenScore) -> bool:
+    """Return whether two numbers have the same value, of which one may have fewer digits."""
+    return _is_rounded(first.value, other.value, least=2) or _is_rounded(
+        other.value, first.value, least=2
+    )
 
 
 class _Run:
     """One executed notebook, and what its code says about the numbers in it."""
 
     def __init__(self, node: Any, code: Code, literals: set[str]) -> None:
-        cells = own_cells(node)
         self._code = code
         #: For each statement, the names that it assigns or whose objects it changes.
         self._given = [
@@ -276,12 +278,10 @@ class _Run:
                 for (_, node), given in zip(code.statements, self._given, strict=True)
             )
         )
-        self._evaluations = code.evaluations()
+        self._evaluations = Evaluations(code.statements)
         self._metadata = metadata_of(node) or BLANK
         self._number_of = {
-            cell["execution_count"]: number
-            for number, cell in enumerate(cells, 1)
-            if cell.get("execution_count")
+            cell["execution_count"]: number for number, cell in enumerate(own_cells(node), 1)
         }
         self._texts = texts_of(node)
         self._trains = _training_statements(code)
@@ -292,24 +292,23 @@ class _Run:
             for _, function, *_ in code.calls
             if function.endswith(".backward")
         }
+        #: Index of the last statement of each cell.
         self._ends = {cell: index for index, (cell, _) in enumerate(code.statements)}
 
     def ranked(self) -> tuple[list[SeenScore], list[SeenScore]]:
         """Return the numbers that may be scores, the likeliest first, and all other numbers."""
-        variables, printed = self.variables(), self._printed()
-        found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
-        found += self._bare(variables)
-        # If a library logs a number and a cell displays it, keep the logged one: a trial would have
-        # to compute the displayed one again. Equal numbers on different data are different scores.
-        logged = {(score.value, split_of(score.words)) for score in found if score.is_logged}
-        found = [
-            score
-            for score in found
-            if score.how != "shown" or (score.value, split_of(score.words)) not in logged
-        ]
+        variables = self._variables()
+        found = self._without_logged_twice(
+            [
+                *self._reported(),
+                *self._logged(),
+                *self._merged(variables, self._printed()),
+                *self._bare(variables),
+            ]
+        )
         shown = {score.how for score in found}
-        possible = list[SeenScore]()
         rest = [variable for variable in variables if variable.how not in shown]
+        possible = list[SeenScore]()
         for score in found:
             known = self._with_meaning(score)
             if known is not None and (score.how == "reported" or self._is_trained(known)):
@@ -317,63 +316,33 @@ class _Run:
             else:
                 rest.append(score)
         by_name: dict[str, SeenScore] = {}
-        self._add_named(by_name, sorted(possible, key=lambda score: score.rank))
+        _add_named(by_name, sorted(possible, key=lambda score: score.rank))
         likely = [score for score in by_name.values() if not score.is_count]
-        # If no score has a known direction, list all evaluations: a person has to choose one.
-        listed = [score for score in likely if score.direction] or [
-            score
-            for score in likely
-            if Doubt.EARLY not in score.doubts
-            and (score.meaning.is_evaluation or not self._code.is_observed)
-        ]
-        self._add_named(by_name, rest)
+        listed = [score for score in likely if score.direction]
+        if not listed:  # List all evaluations: a person has to choose one.
+            listed = [
+                score
+                for score in likely
+                if Doubt.EARLY not in score.doubts
+                and (score.meaning.is_evaluation or not self._code.is_observed)
+            ]
+        _add_named(by_name, rest)
         for score in listed:
             del by_name[score.name]
         return listed, [*by_name.values()]
 
-    def _add_named(self, by_name: dict[str, SeenScore], scores: Iterable[SeenScore]) -> None:
-        """Add scores under names of their own: `accuracy_7` for the second accuracy, in cell 7.
+    def _without_logged_twice(self, scores: Sequence[SeenScore]) -> list[SeenScore]:
+        """Return scores without the displayed ones that a library logs, too.
 
-        A score is left out if it is a known score with the same name.
+        A trial would have to compute a displayed score again. Equal numbers on different data are
+        different scores.
         """
-        for score in scores:
-            first = by_name.get(score.name)
-            if first is None:
-                by_name[score.name] = score
-            elif (score.key or score.is_variable) and not self._is_one(first, score):
-                numbered = (f"{score.name}_{number}" for number in count(score.cell))
-                name = next(name for name in numbered if name not in by_name)
-                # Trials find a variable by its name, so that one with another name needs an entry.
-                key, text = score.key or "expression", score.text or score.name
-                by_name[name] = replace(score, name=name, group=(name,), key=key, text=text)
-
-    def _is_one(self, first: SeenScore, other: SeenScore) -> bool:
-        """Return whether two numbers with the same name are one score.
-
-        They are if they are equal, and the code does not show that they are computed differently.
-        """
-        pairs = ((first.value, other.value), (other.value, first.value))
-        if not any(_is_rounded(a, b) for a, b in pairs):
-            return False
-        sources = [self._computed_by(score) for score in (first, other)]
-        if None in sources:
-            return True
-        (code, at), (other_code, other_at) = sorted(
-            (source for source in sources if source is not None), key=lambda source: source[1]
-        )
-        between = set[str]().union(*self._given[at + 1 : other_at])
-        names = names_in(code)
-        return ast.unparse(code) == ast.unparse(other_code) and names.isdisjoint(between)
-
-    def _computed_by(self, score: SeenScore) -> tuple[ast.expr, int] | None:
-        """Return the expression that computes a score, and its statement. None if unknown."""
-        if score.printing is not None:
-            is_at_top = score.printing.scope is None
-            return (score.printing.value, score.printing.statement) if is_at_top else None
-        match self._code.statements[score.at][1]:
-            case ast.Assign(targets=[ast.Name()], value=value) if score.is_variable:
-                return value, score.at
-        return None
+        logged = {(score.value, split_of(score.words)) for score in scores if score.is_logged}
+        return [
+            score
+            for score in scores
+            if score.how != "shown" or (score.value, split_of(score.words)) not in logged
+        ]
 
     def _with_meaning(self, score: SeenScore) -> SeenScore | None:
         """Add to a number what its code shows it to be: an evaluation, or unknown.
@@ -384,12 +353,11 @@ class _Run:
             return score
         if score.key == "pattern":
             return None if score.meaning.is_none else score
-        text = score.text or score.name
-        root = re.match(r"\w*", text)[0]  # type: ignore[index]  # it matches any text
+        root = _root_of(score.expression)
         node = self._code.statements[score.at][1]
         if _is_of_itself(node, root, self._literals) or self._evaluations.is_grid(root):
             return None
-        tree = parse_or_none(text)
+        tree = parse_or_none(score.expression)
         value = tree.body[0] if tree is not None and tree.body else None
         meaning = self._evaluations.of(value.value) if isinstance(value, ast.Expr) else UNKNOWN
         if meaning.is_none and self._code.is_observed:
@@ -400,41 +368,32 @@ class _Run:
 
     def _reported(self) -> Iterator[SeenScore]:
         series, finals = self._metadata.series, self._metadata.finals
+        given_at = {score.name: score.at for score in reported_in(self._code)}
         for name in dict.fromkeys([*series, *finals]):
             values = [finals[name]] if name in finals else series[name].values
-            yield self._series(name, values, "reported")
+            yield self._series(name, values, "reported", given_at.get(name, 0))
 
     def _logged(self) -> Iterator[SeenScore]:
-        for name, series in self._metadata.logged.items():
-            if not re.search(r"runtime|per_second|flos|epoch$|^lr|learning_rate", name):
-                found = self._series(name, series.values, f"logged by {series.library}")
-                yield replace(found, is_logged=True, words=self._logged_words(name))
+        logged = self._metadata.logged
+        # Boosters number their data sets, as in `validation_0-logloss`, and stop early by the last
+        # one. So the last one counts as validation data, and the others as training data.
+        numbered = [match[0] for match in map(_NUMBERED_DATA.match, logged) if match]
+        for name, series in logged.items():
+            if _NEVER_A_SCORE.search(name):
+                continue
+            found = self._series(name, series.values, f"logged by {series.library}")
+            data = _NUMBERED_DATA.match(name)
+            if data is not None and data[0] != max(numbered):
+                found = replace(found, words=["train", *found.words[1:]])
+            yield replace(found, is_logged=True)
 
-    def _logged_words(self, name: str) -> list[str]:
-        """Return the words of a logged series' name, with the data set's name for its number.
+    def _series(self, name: str, values: Sequence[float], how: str, given_at: int = 0) -> SeenScore:
+        """Return a series as a score of the last statement that trains, or of a later one.
 
-        Boosters number their data sets, as in `validation_0-logloss`. The code's `eval_set` says
-        which data that is. If it does not, the last data set counts as validation data, because
-        boosters stop early by it.
+        Args:
+            given_at: Index of a statement that gives values of the series.
         """
-        words, numbered = words_of(name), re.match(r"valid(?:ation)?_(\d+)\b", name)
-        if numbered is None:
-            return words
-        for _, _, options, _ in reversed(self._code.calls):
-            given = options.get("eval_set") or options.get("valid_sets")
-            sets = None if given is None else self._evaluations.followed(given)
-            if isinstance(sets, ast.List | ast.Tuple) and int(numbered[1]) < len(sets.elts):
-                own = sets.elts[int(numbered[1])]
-                data = data_in([own])
-                if not data and own is sets.elts[-1]:
-                    return words
-                return [*data, *words[1:]]
-        return words
-
-    def _series(self, name: str, values: Sequence[float], how: str) -> SeenScore:
-        at = max(self._trains, default=len(self._code.statements) - 1)
-        found = [index for index, text in self._code.texts if name in text]
-        at = max([*found, at]) if how == "reported" else at
+        at = max(given_at, max(self._trains, default=len(self._code.statements) - 1))
         return SeenScore(
             name=name,
             how=how,
@@ -444,45 +403,52 @@ class _Run:
             words=words_of(name),
         )
 
-    def variables(self) -> list[SeenScore]:
+    def _variables(self) -> list[SeenScore]:
         """List the variables that statements of the notebook's top level compute."""
         found: list[SeenScore] = []
         for expression, noted in self._metadata.numbers.items():
             cell = self._number_of.get(noted.cell)
             values = [float.fromhex(digits) for digits in noted.values]
-            if cell is None:
+            root = _root_of(expression)
+            if cell is None or root in self._literals:
                 continue
-            root = re.match(r"\w*", expression)[0]  # type: ignore[index]  # it matches any text
             if not root:
                 found += self._shown(cell, expression, values)
-            elif root not in self._literals:
-                found += self._variable(root, expression, cell, values)
+                continue
+            given_by = [index for index, given in enumerate(self._given) if root in given]
+            if given_by:
+                found.append(self._variable(expression, cell, given_by[-1], values))
         return found
 
-    def _variable(
-        self, root: str, expression: str, cell: int, values: list[float]
-    ) -> Iterator[SeenScore]:
-        given_by = [index for index, given in enumerate(self._given) if root in given]
-        if not given_by:
-            return
-        is_plain = expression == root
-        words = words_of(expression.replace("[-1]", "").replace(".mean()", ""))
-        is_whole = re.sub(r"\[-1\]|\.mean\(\)", "", expression) == root
-        values_from = _sources(self._code, given_by[-1], root)
+    def _variable(self, expression: str, cell: int, at: int, values: list[float]) -> SeenScore:
+        """Return a variable, or a part of one, as a score.
+
+        Args:
+            expression: Expression of the number, as `accs[-1]`.
+            cell: The code cell that changed the number last.
+            at: Index of the statement that gave the variable its value.
+            values: Values of the number.
+        """
+        root = _root_of(expression)
+        whole = expression.removesuffix("[-1]").removesuffix(".mean()")
+        words = words_of(whole)
+        name = root
+        if whole != root:
+            name = "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root
         is_mean = expression.endswith(".mean()")
-        folds = expression.removesuffix("[-1]")
-        if expression != folds and self._is_of_folds(given_by[-1], folds):
-            expression, is_mean = f"sum({folds}) / len({folds})", True
+        if expression.endswith("[-1]") and self._is_of_folds(at, whole):
+            expression, is_mean = f"sum({whole}) / len({whole})", True
             values = [*values, sum(values) / len(values)]
-        yield SeenScore(
-            name=root if is_whole else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
+        is_plain = expression == root
+        return SeenScore(
+            name=name,
             how=f"variable {root}" if is_plain else expression,
             cell=cell,
-            at=given_by[-1],
+            at=at,
             values=values,
             key="" if is_plain else "expression",
             text="" if is_plain else expression,
-            words=[*words, *values_from],
+            words=[*words, *_sources(self._code, at, root)],
             is_variable=is_plain,
             is_mean=is_mean,
         )
@@ -497,15 +463,12 @@ class _Run:
             suffix: What follows the displayed object to get the number, as `.mean()`.
         """
         at = self._ends.get(cell)
-        if at is None:
+        node = None if at is None else self._code.statements[at][1]
+        if at is None or not isinstance(node, ast.Expr) or isinstance(node.value, ast.Name):
             return
-        node = self._code.statements[at][1]
-        if at in self._trains and not _calls(node) & _CHANGES_NOTHING:
-            return
-        later, read = set[str]().union(*self._given[at + 1 :]), names_in(node)
-        if not isinstance(node, ast.Expr) or read & later or isinstance(node.value, ast.Name):
-            return
-        if not read - self._code.imported:  # the expression is a constant
+        trains_again = at in self._trains and not _calls(node) & _CHANGES_NOTHING
+        is_constant = not names_in(node) - self._code.imported
+        if trains_again or is_constant or not self._lasts(node, at):
             return
         text = ast.unparse(node.value) + suffix
         item = words_of(suffix.removesuffix(".mean()"))
@@ -525,6 +488,13 @@ class _Run:
             is_called="(" in text.removesuffix(".mean()"),
         )
 
+    def _lasts(self, node: ast.AST, at: int) -> bool:
+        """Return whether no statement after the one with index `at` changes the names in code.
+
+        Then evaluating the code at the end of the notebook gives the same number.
+        """
+        return names_in(node).isdisjoint(set[str]().union(*self._given[at + 1 :]))
+
     def _is_of_folds(self, at: int, values: str) -> bool:
         """Return whether a list has one value for each fold of cross validation.
 
@@ -539,7 +509,7 @@ class _Run:
         # of these names to a variable.
         if {"sum", "len"} & set[str]().union(*self._given):
             return False
-        node, name = self._code.statements[at][1], re.split(r"\W", values)[0]
+        node, name = self._code.statements[at][1], _root_of(values)
         loops = [part for part in ast.walk(node) if isinstance(part, ast.For | ast.While)]
         around = [loop for loop in loops if name in names_in(loop)]
         if around:
@@ -549,59 +519,47 @@ class _Run:
         return any(map(is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
 
     def _bare(self, variables: Sequence[SeenScore]) -> Iterator[SeenScore]:
-        """Yield the last number that a cell prints without a label, if it is no variable's value.
+        """Yield numbers that cells print without a label, and that are no variable's value.
 
-        The words of such a number are those of the printed expression. If each print call of the
-        cell has printed exactly one number, earlier numbers can be matched with their expressions,
-        and are yielded, too.
+        If each print call of a cell has printed exactly one number, the printed expressions give
+        the numbers their words, and trials evaluate them again. A pattern finds only the very last
+        number.
 
         Args:
             variables: All variables.
         """
-        numbers = bare_numbers(self._texts)
         alone = [
             printing
             for printing in self._evaluations.printings
             if not trimmed(printing.before.replace(COMPUTED, "")).strip()
         ]
         seen = 0
+        numbers = bare_numbers(self._texts)
         for number in numbers:
             values, seen = number.values[seen:], len(number.values)
-            here = [it for it in alone if self._cell_of(it) == number.cell]
-            own = [it for it in here if it.scope is None and not it.loops]
-            is_clear = len(here) == 1 or not own or len(here) == len(values)
-            is_each, is_last_known = len(own) == len(values) == len(here), False
-            for printing, value in zip(own if is_each else [], values, strict=False):
-                if isinstance(printing.value, ast.Call) and self._lasts(printing):
-                    meaning = self._evaluations.of(printing.value)
-                    if meaning.is_evaluation:
-                        yield self._printed_alone(printing, meaning, [value], number.cell)
-                        is_last_known = value == number.values[-1]
-            is_last = number is numbers[-1] and is_clear and not is_last_known
-            if is_last and here:
-                printing = here[-1]
-                meaning = self._evaluations.of(printing.value, printing.scope)
-                last = self._printed_alone(printing, meaning, number.values, number.cell)
+            here = [printing for printing in alone if self._cell_of(printing) == number.cell]
+            is_each = len(here) == len(values)
+            is_each &= all(printing.scope is None and not printing.loops for printing in here)
+            found = list[SeenScore]()
+            for printing, value in zip(here, values, strict=True) if is_each else ():
+                score = self._printed_alone(printing, [value], number.cell)
+                is_again = self._lasts(printing.value, printing.statement)
+                is_call = isinstance(printing.value, ast.Call)
+                if is_call and is_again and score.meaning.is_evaluation:
+                    found.append(score)
+            yield from found
+            is_last = number is numbers[-1] and (is_each or len(here) == 1)
+            if is_last and not any(score.value == values[-1] for score in found):
+                last = self._printed_alone(here[-1], number.values, number.cell)
                 if not any(
-                    variable.value == last.value and _is_read_by(variable, printing)
+                    variable.value == last.value and _is_read_by(variable, here[-1])
                     for variable in variables
                 ):
                     yield replace(last, key="pattern", text=number.pattern)
 
-    def _cell_of(self, printing: Printing) -> int:
-        return self._code.statements[self._code.run_by(printing.statement)][0]
-
-    def _lasts(self, printing: Printing) -> bool:
-        """Return whether no later statement changes the names in a printed expression.
-
-        Then evaluating the expression at the end of the notebook gives the printed number.
-        """
-        later = self._given[printing.statement + 1 :]
-        return names_in(printing.value).isdisjoint(set[str]().union(*later))
-
-    def _printed_alone(
-        self, printing: Printing, meaning: Meaning, values: Sequence[float], cell: int
-    ) -> SeenScore:
+    def _printed_alone(self, printing: Printing, values: Sequence[float], cell: int) -> SeenScore:
+        """Return a number that is printed without a label as a score."""
+        meaning = self._evaluations.of(printing.value, printing.scope)
         words = self._words_of(printing)
         metric = metric_of(meaning.words) or metric_of(words)
         text = ast.unparse(printing.value)
@@ -623,10 +581,11 @@ class _Run:
         """Return the words of the expression that is printed, and of the functions it calls."""
         return [*_call_words(printing.value, self._code), *words_of(ast.unparse(printing.value))]
 
-    def _printed(self) -> list[SeenScore]:
-        found = []
-        every = self._evaluations.printings
-        printings = [(self._code.statements[it.statement][0], it) for it in every]
+    def _printed(self) -> Iterator[SeenScore]:
+        printings = [
+            (self._code.statements[printing.statement][0], printing)
+            for printing in self._evaluations.printings
+        ]
         for number in printed_numbers(self._texts, printings):
             printing = number.printing
             meaning = UNKNOWN
@@ -635,11 +594,11 @@ class _Run:
             name, words = _named(number.label)
             if printing is not None and metric_of(words) is None:
                 words += self._words_of(printing)
-            score = SeenScore(
+            yield SeenScore(
                 name=name,
                 how="printed",
                 cell=number.cell,
-                at=self._statement_of(number, printing),
+                at=self._printed_by(number),
                 values=number.values,
                 key="pattern",
                 text=number.pattern,
@@ -647,92 +606,67 @@ class _Run:
                 meaning=meaning,
                 printing=printing,
             )
-            found.append(score)
-        return found
 
-    def _statement_of(self, number: PrintedNumber, shown: Printing | None) -> int:
-        """Return the index of the statement that prints a number, or a guess of it.
+    def _cell_of(self, printing: Printing) -> int:
+        """Return the code cell that runs a call that prints."""
+        return self._code.statements[self._code.run_by(printing.statement)][0]
 
-        It is the last statement of the number's cell that prints the number's label or calls a
-        function that prints it. If there is none, it is the last one that trains; else that
-        contains the label; else that prints anything; else the last one of the cell.
+    def _printed_by(self, number: PrintedNumber) -> int:
+        """Return the index of the statement that prints a number.
+
+        If the code does not show it, it is the cell's last statement that trains, else its last
+        one. Several values in a cell that trains were printed during the training, for example by a
+        callback, even if another statement seems to print them.
         """
-        words, newline, _ = number.label.partition("\n")
-        words = words.rpartition("#")[2].strip()
-        statements = self._code.statements
-        printing = [i for i, (_, node) in enumerate(statements) if _calls(node) & _PRINTS]
-        having = {
-            index: min(self._code.run_by(index) + len(newline), len(statements) - 1)
-            for index, text in self._code.texts
-            if words and words in text
-        }
-        prints_them = [at for index, at in having.items() if index in printing]
-        training = [index for index in sorted(self._trains) if statements[index][0] == number.cell]
-        ways = [prints_them, training, [*having.values()], printing]
-        if number.is_column:  # the label is a table's head, which another statement may print
-            ways = [training, printing]
-        for known in ways:
-            if near := [index for index in known if statements[index][0] == number.cell]:
-                # Several values in a cell that trains were printed during the training, for example
-                # by a callback, even if another statement seems to print them.
-                is_inside = shown is not None and shown.scope is not None
-                is_series = len(number.values) > 1 or is_inside
-                return max([near[-1], *training]) if is_series else near[-1]
-        return max((end for cell, end in self._ends.items() if cell <= number.cell), default=0)
+        cell = number.cell
+        training = [at for at in self._trains if self._code.statements[at][0] == cell]
+        printing = number.printing
+        if printing is not None and self._cell_of(printing) == cell:
+            at = self._code.run_by(printing.statement)
+            is_alone = printing.scope is None and len(number.values) == 1
+            return at if is_alone else max([at, *training])
+        if training:
+            return max(training)
+        return max((end for at, end in self._ends.items() if at <= cell), default=0)
 
     def _merged(
-        self, variables: Sequence[SeenScore], printed: Sequence[SeenScore]
+        self, variables: Sequence[SeenScore], printed: Iterable[SeenScore]
     ) -> Iterator[SeenScore]:
         """Join printed numbers with the variables whose values they show.
 
         Yield each variable, with the words printed before its value. Then yield the printed numbers
         that show no variable.
         """
-        shown: dict[int, list[SeenScore]] = {
-            id(variable): []
-            for variable in variables
-            if variable.key == "" or "[-1]" in variable.text
-        }
-        last_of = {id(number.printing): number for number in printed}
+        printed_as: defaultdict[str, list[SeenScore]] = defaultdict(list)
         others = list[SeenScore]()
+        printed = [*printed]
+        last_of = {id(number.printing): number for number in printed}
         for number in printed:
-            said = {*number.words}
-            near = [variable for variable in variables if id(variable) in shown]
-            near = [variable for variable in near if _is_shown_by(variable, number)]
-            near.sort(key=lambda variable: len(said & {*variable.words}), reverse=True)
+            shown = [variable for variable in variables if _is_shown_by(variable, number)]
             # A print in a loop over models prints one variable, whose value after the loop is the
             # number of the last model.
             is_at_top = number.printing is not None and number.printing.scope is None
-            is_passed = is_at_top and number is not last_of[id(number.printing)]
-            (shown[id(near[0])] if near and not is_passed else others).append(number)
+            if not shown or (is_at_top and number is not last_of[id(number.printing)]):
+                others.append(number)
+                continue
+            said = {*number.words}
+            nearest = max(shown, key=lambda variable: len(said & {*variable.words}))
+            printed_as[nearest.expression].append(number)
         for variable in variables:
-            same = shown.get(id(variable), [])
-            if not same:
-                yield variable
-                continue
+            same = printed_as[variable.expression]
             words = [*variable.words, *(word for number in same for word in number.words)]
-            if metric_of(words) is None and variable.value.is_integer():
-                yield from same  # the label says more about a whole number than the variable's name
+            if same and metric_of(words) is None and variable.value.is_integer():
+                yield from same  # The label says more about a count than the variable's name.
                 continue
-            values = max([variable.values, *(number.values for number in same)], key=len)
-            yield replace(variable, words=words, values=[*values[:-1], variable.value])
+            longest = max([variable, *same], key=lambda score: len(score.values))
+            yield replace(variable, words=words, values=[*longest.values[:-1], variable.value])
         yield from others
-
-    def _is_of_the_end(self, score: SeenScore) -> bool:
-        """Return whether a score uses the last values of a list only, as `mean(losses[-10:])`."""
-        node = self._code.statements[score.at][1]
-        return score.key == "" and any(
-            isinstance(part, ast.Slice) and isinstance(part.lower, ast.UnaryOp) and not part.upper
-            for value in [getattr(node, "value", None)]
-            if isinstance(node, ast.Assign) and isinstance(value, ast.expr)
-            for part in ast.walk(value)
-        )
 
     def _is_trained(self, score: SeenScore) -> bool:
         """Return whether a score depends on a statement that trains. True if that is not known."""
         if not self._code.is_observed or not self._trains:
             return True
-        lines = self._code.lines(score.as_score())
+        lines = self._code.lines(score)
         cells = [self._code.statements[at] for at in self._trains]
         return any((cell, node.lineno) in lines for cell, node in cells)
 
@@ -741,151 +675,221 @@ class _Run:
     def _judged(self, score: SeenScore) -> SeenScore:
         """Give a score its direction, its doubts and its rank."""
         words = [*score.words]
-        is_minimized = score.name in self._minimized
-        if is_minimized and metric_of(words) is None:
+        if score.name in self._minimized and metric_of(words) is None:
             words.append("loss")
         words = _with_words(words, score.meaning)
         metric = metric_of(words)
-        split = split_of(words)
-        trend = None if score.is_mean else trend_of(score.values)
-        direction = self._direction(score, metric, trend)
+        direction = self._direction(score, metric)
+        doubts = self._doubts(score, words, metric, direction)
         is_reported = score.how == "reported"
-        is_baseline = bool(_BASELINE & {*words})
-        first = min(self._trains, default=0)
-        is_early = self._code.run_by(score.at) < first and not is_reported
-        is_sum = score.key == "" and score.name in self._sums
-        node = self._code.statements[score.at][1]
-        is_loop = _is_of_loop(node, score.name)
-        n_values = len(score.values)
-        is_constant = n_values >= _LEAST_OF_CONSTANT and len({*score.values}) == 1
-        is_plain = score.key == "" and split == "" and not is_sum
-        is_of_batch = score.key == "" and score.name in _of_batches(node)
-        n_loops = score.printing.loops if score.key == "pattern" and score.printing else 0
-        is_of_batch |= n_loops > 1 and score.at in self._trains
-        is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
-        is_item = is_item and not self._code.passed_by(score.as_score())
-        is_item = is_item and score.name not in _added(node)
-        is_item |= score.text.endswith("[-1]") and _evaluates_folds(node)
-        is_item |= n_loops == 1 and n_values > 1 and is_over_folds(node)
-        is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
-        is_loss = metric is not None and metric.is_weak and direction == "minimize"
-        is_recorded = direction == "minimize" and score.at in self._trains
-        is_series = (
-            (is_loss or is_recorded or score.is_logged) and split == "" and len(score.values) > 1
-        )
-        # A variable that is assigned after the training has one value for each training, not one
-        # for each step, so it is no training loss.
-        is_series &= score.at in self._trains or not score.is_variable
-        is_training = split == "train" or (is_series and bool(self._trains))
-        doubts = [
-            doubt
-            for doubt, holds in {
-                Doubt.BASELINE: is_baseline,
-                Doubt.CONSTANT: is_constant,
-                Doubt.EARLY: is_early,
-                Doubt.SUM: is_sum,
-                Doubt.LAST: is_last,
-                Doubt.ITEM: is_item,
-                Doubt.UNPROVEN: metric is None and direction is not None,
-                Doubt.SATURATED: _is_saturated(score, metric),
-                Doubt.TRAINING_LOSS: is_training and is_loss,
-                Doubt.TRAINING: is_training and not is_loss,
-                Doubt.TEST: split == "test",
-                Doubt.UNKNOWN: direction is None,
-            }.items()
-            if holds
-        ]
-        is_weak = metric is None or metric.is_weak
-        numbers = _NO_SCORE.difference(metric.name.split() if metric else ())
-        is_number_only = is_weak and not is_minimized and bool(numbers & {*_singular(words)})
-        is_unnamed = score.meaning.is_any and metric is None
-        is_number_only &= is_unnamed or not score.meaning.is_evaluation
-        is_number_only |= bool(_SPREAD & {*words_of(score.name)})
-        if score.key == "pattern" and "per" not in words and not score.meaning.is_evaluation:
-            # The number in `accuracy after epoch 5` is no accuracy.
-            is_number_only |= bool(numbers & {*_singular(words[-1:])})
-        # The reward of the last step says nothing about a policy.
-        is_number_only |= is_of_batch and is_weak and direction == "maximize"
-        is_whole = metric is None and all(value.is_integer() for value in score.values)
-        kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
-        kind = 4 if metric is None and direction is None else kind
-        is_partial = metric is not None and metric.is_partial
-        order = ORDER["train" if is_training else split]
+        is_of_batch = self._is_of_batch(score)
+        is_training = not {Doubt.TRAINING, Doubt.TRAINING_LOSS}.isdisjoint(doubts)
         is_last_item = score.text.endswith("[-1]")
-        rank = (
+        is_count = self._is_count(score, words, metric, direction)
+        is_of_end = score.key == "" and self._takes_last_values(score)
+        # The last item of a list, as the reward of one episode, says less than a mean.
+        is_one_reward = direction == "maximize" and is_last_item
+        is_one_reward &= _MEANS.isdisjoint(words)
+        kind = (
             not is_reported,
-            is_number_only or is_whole,
-            is_baseline or is_constant,
-            is_early or is_sum or is_of_batch or is_item,
+            is_count,
+            not {Doubt.BASELINE, Doubt.CONSTANT}.isdisjoint(doubts),
+            is_of_batch or not {Doubt.EARLY, Doubt.SUM, Doubt.ITEM}.isdisjoint(doubts),
             metric is None,
-            order,
-            kind if metric is None or metric.is_weak else int(is_partial),
-            bool(_BEST & {*words}),
-            not self._is_of_the_end(score),
-            # The last item of a list, as the reward of one episode, says less than a mean.
-            direction == "maximize" and is_last_item and not {"mean", "avg", "average"} & {*words},
+            ORDER["train" if is_training else _split(score, words, self._node(score))],
+        )
+        is_best = not _BEST.isdisjoint(words)
+        rank = (
+            *kind,
+            preference(metric, direction),
+            is_best,
+            not is_of_end,
+            is_one_reward,
             -score.cell,
             score.key == "pattern",
             -score.at,
         )
-        kinds = (*rank[:6], metric and metric.name, *rank[7:9], is_last_item)
-        group = ("reported",) if is_reported else kinds
+        name = metric.name if metric else ""
         return replace(
             score,
             direction=direction,
             doubts=doubts,
             rank=rank,
-            group=group,
-            is_count=is_number_only or is_whole,
-            is_loss=direction == "minimize" and is_weak,
+            group=("reported",) if is_reported else (*kind, name, is_best, is_of_end, is_last_item),
+            is_count=is_count,
+            is_of_batches=not {Doubt.SUM, Doubt.LAST}.isdisjoint(doubts),
+            is_loss=direction == "minimize" and (metric is None or metric.is_weak),
         )
 
-    def _direction(self, score: SeenScore, metric: Metric | None, trend: str | None) -> str | None:
+    def _node(self, score: SeenScore) -> ast.stmt:
+        """Return the statement that computes or prints a score."""
+        return self._code.statements[score.at][1]
+
+    def _takes_last_values(self, score: SeenScore) -> bool:
+        """Return whether a score uses the last values of a list only, as `mean(losses[-10:])`."""
+        node = self._node(score)
+        return isinstance(node, ast.Assign) and bool(_LAST_VALUES.search(ast.unparse(node.value)))
+
+    def _doubts(
+        self, score: SeenScore, words: Sequence[str], metric: Metric | None, direction: str | None
+    ) -> list[Doubt]:
+        """List what a person should know about a score.
+
+        Args:
+            score: The score.
+            words: Words for its metric and its data.
+            metric: The metric.
+            direction: Direction in which the score is better.
+        """
+        node = self._node(score)
+        split = _split(score, words, node)
+        is_in_training = score.at in self._trains
+        is_sum = score.key == "" and score.name in self._sums
+        is_of_loop = score.key == "" and _is_of_loop(node, score.name)
+        is_last_step = is_of_loop and is_in_training and split == "" and not is_sum
+        is_early = self._code.run_by(score.at) < min(self._trains, default=0)
+        is_loss = direction == "minimize" and metric is not None and metric.is_weak
+        is_recorded = is_loss or score.is_logged or (direction == "minimize" and is_in_training)
+        # A variable that is assigned after the training has one value for each training, not one
+        # for each step, so it is no training loss.
+        is_of_steps = len(score.values) > 1 and (is_in_training or not score.is_variable)
+        is_training = split == "train" or (
+            split == "" and is_recorded and is_of_steps and bool(self._trains)
+        )
+        holds = {
+            Doubt.BASELINE: not _BASELINE.isdisjoint(words),
+            Doubt.CONSTANT: len(score.values) >= _LEAST_OF_CONSTANT and len({*score.values}) == 1,
+            Doubt.EARLY: is_early and score.how != "reported",
+            Doubt.SUM: is_sum,
+            Doubt.LAST: self._is_of_batch(score) or is_last_step,
+            Doubt.ITEM: self._is_item(score),
+            Doubt.UNPROVEN: metric is None and direction is not None,
+            Doubt.SATURATED: _is_saturated(score, metric),
+            Doubt.TRAINING_LOSS: is_training and is_loss,
+            Doubt.TRAINING: is_training and not is_loss,
+            Doubt.TEST: split == "test",
+            Doubt.UNKNOWN: direction is None,
+        }
+        return [doubt for doubt in holds if holds[doubt]]
+
+    def _is_of_batch(self, score: SeenScore) -> bool:
+        """Return whether a score is the value of the last batch in a loop over epochs."""
+        if score.key == "":
+            return score.name in _of_batches(self._node(score))
+        is_in_batches = score.printing is not None and score.printing.loops > 1
+        return score.key == "pattern" and is_in_batches and score.at in self._trains
+
+    def _is_item(self, score: SeenScore) -> bool:
+        """Return whether a score is the value of one item, such as the last class or fold."""
+        node = self._node(score)
+        if score.key == "":
+            return (
+                _is_of_loop(node, score.name)
+                and score.at not in self._trains
+                and score.name not in _added(node)
+                and not self._code.passed_by(score)
+            )
+        if score.text.endswith("[-1]"):
+            return _evaluates_folds(node)
+        is_in_loop = score.printing is not None and score.printing.loops == 1
+        return is_in_loop and len(score.values) > 1 and is_over_folds(node)
+
+    def _is_count(
+        self, score: SeenScore, words: Sequence[str], metric: Metric | None, direction: str | None
+    ) -> bool:
+        """Return whether a number is a count, a time, a spread or the like, and no score.
+
+        `_doubts` describes the arguments.
+        """
+        is_weak = metric is None or metric.is_weak
+        if not _SPREAD.isdisjoint(words_of(score.name)):
+            return True
+        if metric is None and all(value.is_integer() for value in score.values):
+            return True
+        # The reward of the last step says nothing about a policy.
+        if is_weak and direction == "maximize" and self._is_of_batch(score):
+            return True
+        if score.meaning.is_evaluation and not (metric is None and score.meaning.is_any):
+            return False
+        numbers = _NO_SCORE.difference(metric.name.split() if metric else ())
+        if is_weak:
+            is_minimized = score.name in self._minimized
+            return not is_minimized and not numbers.isdisjoint(_singular(words))
+        # The number in `accuracy after epoch 5` is no accuracy.
+        return score.key == "pattern" and not numbers.isdisjoint(_singular(words[-1:]))
+
+    def _direction(self, score: SeenScore, metric: Metric | None) -> str | None:
+        """Return in which direction a score is better. None if it is not known."""
         chosen = score.meaning.direction
         if score.meaning.is_evaluation and chosen is not None:
             return chosen
+        trend = None if score.is_mean else trend_of(score.values)
         if metric is None:
             last = self._code.run_by(score.at)
-            loops = isinstance(self._code.statements[last][1], ast.For | ast.While)
-            return trend if loops or last in self._trains else None
-        if score.meaning.is_any and metric.name == "score":
+            is_loop = isinstance(self._code.statements[last][1], ast.For | ast.While)
+            return trend if is_loop or last in self._trains else None
+        if metric.name == "score" and score.meaning.is_any:
             return None
-        direction = metric.direction
         if metric.is_by_trend:
             return trend or chosen
         if metric.name == "score" and chosen is not None:
             return chosen
-        node = self._code.statements[score.at][1] if score.key == "expression" else None
-        is_negated = node is not None and score.text.startswith("-")
-        is_error = direction == "minimize" and not {"nll", "likelihood"} & {*metric.name.split()}
-        # An error below zero was multiplied by -1, like scikit-learn's `neg_mean_squared_error`.
-        if is_negated or (is_error and score.value < 0 and "neg" in score.words):
-            return OPPOSITE[direction]
-        return direction
+        return metric.direction
 
 
-def _root_of(variable: SeenScore) -> str:
-    """Return the name at the beginning of a variable's expression: `scores` of `scores['val']`."""
-    return re.split(r"\W", variable.text or variable.name)[0]
+def _add_named(by_name: dict[str, SeenScore], scores: Iterable[SeenScore]) -> None:
+    """Add scores under names of their own: `accuracy_7` for the second accuracy, in cell 7.
+
+    A score is left out if one with the same name, of the same cell, has the same value.
+    """
+    for score in scores:
+        first = by_name.get(score.name)
+        if first is None:
+            by_name[score.name] = score
+        elif (score.key or score.is_variable) and not (
+            first.cell == score.cell and _is_same_value(first, score)
+        ):
+            numbered = (f"{score.name}_{number}" for number in count(score.cell))
+            name = next(name for name in numbered if name not in by_name)
+            # Trials find a variable by its name, so that one with another name needs an entry.
+            by_name[name] = replace(
+                score,
+                name=name,
+                group=(name,),
+                key=score.key or "expression",
+                text=score.expression,
+            )
+
+
+def _split(score: SeenScore, words: Sequence[str], node: ast.stmt) -> str:
+    """Return on which data a score was computed. The test rows of a fold are validation data."""
+    split = split_of(words)
+    return "val" if split == "test" and is_over_folds(node) else split
+
+
+def _root_of(expression: str) -> str:
+    """Return the name at the beginning of an expression: `scores` of `scores['val']`."""
+    return re.split(r"\W", expression, maxsplit=1)[0]
 
 
 def _is_read_by(variable: SeenScore, printing: Printing | None) -> bool:
     """Return whether a printed expression reads a variable. True if the code does not show it."""
     if printing is None or printing.scope is not None:
         return True
-    return _root_of(variable) in names_in(printing.value)
+    return _root_of(variable.expression) in names_in(printing.value)
 
 
 def _is_shown_by(variable: SeenScore, number: SeenScore) -> bool:
-    """Return whether a printed number is the value of a variable.
+    """Return whether a printed number is the value of a variable, or the last item of a list.
 
     If the code shows what is printed, it has to be this variable: another one may have the same
     value by chance.
     """
     printing = number.printing
-    if number.cell < variable.cell or not _is_read_by(variable, printing):
+    is_whole = variable.is_variable or "[-1]" in variable.text
+    if not is_whole or number.cell < variable.cell or not _is_read_by(variable, printing):
         return False
-    if printing is not None and names_in(printing.value) == {_root_of(variable)}:
+    if printing is not None and names_in(printing.value) == {_root_of(variable.expression)}:
         return _is_rounded(number.value, variable.value, least=1)
     says_enough = metric_of(number.words) is not None or metric_of(variable.words) is None
     return says_enough and _is_rounded(number.value, variable.value)
@@ -906,7 +910,7 @@ def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
         says_more |= named.name == "loss"  # a loss ranks after other metrics, whatever it computes
         if (says_more and named.direction == meaning.direction) or named.name == shown.name:
             return [*words, *data]
-    others = SPLITS.keys() | _BASELINE | _BEST | {"neg"}
+    others = SPLITS.keys() | _BASELINE | _BEST
     return [*(word for word in words if word in others), *meaning.words]
 
 
@@ -939,41 +943,30 @@ def _training_statements(code: Code) -> set[int]:
     If there is none, return those of the loops that add to a variable (`+=`).
     """
     bodies = {**code.functions, **{node.name: node for node in code.helpers}}
-    training = {
-        name for name, body in bodies.items() if _calls(body) & _TRAINS or takes_steps(body)
-    }
-    while True:
-        more = {name for name, body in bodies.items() if _read(body) & training} - training
-        if not more:
-            break
+    training = set[str]()
+
+    def trains(node: ast.AST) -> bool:
+        if _calls(node) & _TRAINS or _read(node) & training:
+            return True
+        may_step = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
+        return isinstance(node, may_step) and takes_steps(node)
+
+    while more := {name for name, body in bodies.items() if trains(body)} - training:
         training |= more
-    found = {
-        index
-        for index, (_, node) in enumerate(code.statements)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and (
-            _calls(node) & _TRAINS
-            or _read(node) & training
-            or (isinstance(node, ast.For | ast.While) and takes_steps(node))
-        )
-    }
-    return found or {
-        index
-        for index, (_, node) in enumerate(code.statements)
-        if isinstance(node, ast.For | ast.While)
-        and any(isinstance(part, ast.AugAssign) for part in ast.walk(node))
-    }
+    found, adding = set[int](), set[int]()
+    for index, (_, node) in enumerate(code.statements):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if trains(node):
+            found.add(index)
+        if isinstance(node, ast.For | ast.While) and _added(node):
+            adding.add(index)
+    return found or adding
 
 
 def _evaluates_folds(node: ast.AST) -> bool:
     """Return whether a statement evaluates a model on folds of cross validation."""
     return bool(_calls(node) & _CROSS_VALIDATES) or any(map(is_over_folds, ast.walk(node)))
-
-
-def _loops_in(loop: ast.AST) -> list[ast.For | ast.While]:
-    """Return the loops inside of a loop."""
-    loops = (part for part in ast.walk(loop) if isinstance(part, ast.For | ast.While))
-    return [part for part in loops if part is not loop]
 
 
 def _of_batches(loop: ast.stmt) -> set[str]:
@@ -983,15 +976,15 @@ def _of_batches(loop: ast.stmt) -> set[str]:
     """
     if not isinstance(loop, ast.For | ast.While):
         return set()
-    inside = {part for each in _loops_in(loop) for part in ast.walk(each)}
-    names = [
-        part
-        for part in ast.walk(loop)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    ]
-    sums = {part.target for part in inside if isinstance(part, ast.AugAssign)}
-    outside = {name.id for name in names if name not in inside or name in sums}
-    return {name.id for name in names} - outside
+    parts = [*ast.walk(loop)]
+    inner = [part for part in parts[1:] if isinstance(part, ast.For | ast.While)]
+    inside = {part for each in inner for part in ast.walk(each)}
+    outside = {
+        part.id
+        for part in parts
+        if part not in inside and isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+    return names_in(loop, ast.Store) - outside - _added(loop)
 
 
 def _is_of_loop(node: ast.AST, name: str) -> bool:
@@ -1004,12 +997,12 @@ def _is_of_loop(node: ast.AST, name: str) -> bool:
 
 def _added(node: ast.AST) -> set[str]:
     """Return the variables that code changes with `+=` or the like."""
-    added = (part.target for part in ast.walk(node) if isinstance(part, ast.AugAssign))
+    added = [part.target for part in ast.walk(node) if isinstance(part, ast.AugAssign)]
     return {target.id for target in added if isinstance(target, ast.Name)}
 
 
 def _sums(code: Code) -> set[str]:
-    """Return the variables to which a loop adds, and which are not divided by a count later.
+    """Return the variables to which a loop adds, and which are not divided by a count.
 
     Such a sum depends on the number of batches, and so on their size.
     """
@@ -1017,20 +1010,18 @@ def _sums(code: Code) -> set[str]:
     for _, node in code.nodes:
         match node:
             case ast.For() | ast.While():
-                for part in ast.walk(node):
-                    match part:
-                        case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value):
-                            added.add(name)
-                            if any(isinstance(inner, ast.Div) for inner in ast.walk(value)):
-                                divided.add(name)
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.Div()):
-                divided.add(name)
+                added |= _added(node)
+            case ast.AugAssign(target=ast.Name(id=name), op=operator, value=value):
+                if isinstance(operator, ast.Div) or _divides(value):
+                    divided.add(name)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                parts = [*ast.walk(value)]
-                is_read = any(isinstance(part, ast.Name) and part.id == name for part in parts)
-                if is_read and any(isinstance(part, ast.Div) for part in parts):
+                if name in names_in(value) and _divides(value):
                     divided.add(name)
     return added - divided
+
+
+def _divides(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Div) for part in ast.walk(node))
 
 
 def _calls(node: ast.AST) -> set[str]:
@@ -1052,9 +1043,9 @@ def _stored(node: ast.AST) -> set[str]:
         return set()
     names = names_in(node, ast.Store)
     for part in ast.walk(node):
-        if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store):
-            names |= names_in(part.value)
         match part:
+            case ast.Subscript(value=changed, ctx=ast.Store()):
+                names |= names_in(changed)
             case ast.Call(func=ast.Attribute(attr="append" | "extend", value=ast.Name(id=name))):
                 names.add(name)
     return names
@@ -1063,46 +1054,35 @@ def _stored(node: ast.AST) -> set[str]:
 def _sources(code: Code, at: int, name: str) -> list[str]:
     """Return the words of the functions that compute a variable, and of their `scoring` option.
 
-    `error` for a score with a changed sign, as `1 - accuracy`. If the variable is one of several
-    that a call returns, only words for the data count.
+    If the variable is one of several that a call returns, only words for the data count.
     """
     for node in ast.walk(code.statements[at][1]):
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-                words = _call_words(value, code)
-                metric = metric_of(words)
-                is_gain = metric is not None and metric.direction == "maximize"
-                is_less = _COMPLEMENT.match(ast.unparse(value))
-                return ["error"] if is_gain and is_less else words
+                return _call_words(value, code)
             case ast.Assign(targets=[target], value=value) if name in names_in(target):
                 return [word for word in _call_words(value) if word in SPLITS]
     return []
 
 
-def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
+def _call_words(node: ast.AST, code: Code | None = None) -> list[str]:
     """Return the words of the functions that an expression calls, and of their `scoring` option.
 
     Arguments are searched for calls, too, but not those of a function that the notebook defines,
     because they say nothing about its result. The expressions that it returns are searched instead.
     """
+    functions = {} if code is None else code.functions
     words: list[str] = []
-    own = {} if code is None else code.functions
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        part = waiting.pop(0)
-        if not isinstance(part, ast.Call):
-            waiting += ast.iter_child_nodes(part)
-            continue
-        name = last_name(part.func)
+    if isinstance(node, ast.Call):
+        name = last_name(node.func)
         words += words_of(name)
-        if name in own:
-            for result in results_of(own[name]):
+        if name in functions:
+            for result in results_of(functions[name]):
                 words += _call_words(result)
-            continue
-        waiting += ast.iter_child_nodes(part)
-        for option in part.keywords:
-            if option.arg == "scoring" and isinstance(option.value, ast.Constant):
-                words += words_of(str(option.value.value))
+            return words
+        words += scoring_words(node)
+    for part in ast.iter_child_nodes(node):
+        words += _call_words(part, code)
     return words
 
 

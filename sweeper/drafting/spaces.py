@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..settings.yaml_reader import read_yaml
+from ..trials import is_number
 
 _TABLE = Path(__file__).with_name("spaces.yml")
 #: Numbers outside of these limits are no parameters that people vary (chosen, not measured).
@@ -76,10 +77,7 @@ class Row:
         if self.of and not any(fnmatchcase(receiver.callee, pattern) for pattern in self.of):
             return False
         name = _snake_case(receiver.parameter)
-        return not self.names or any(
-            name == known.lower() or (len(known) > 1 and name.endswith(f"_{known.lower()}"))
-            for known in self.names
-        )
+        return not self.names or any(_is_last_word(known, name) for known in self.names)
 
     def space_around(self, own: Any) -> Any:
         """Return the values to search around the notebook's original value.
@@ -92,20 +90,13 @@ class Row:
             return usual_space(own)
         if own is None:
             return [None, *self.where_none] if self.where_none else None
-        if self.usual:
-            is_count = isinstance(own, int) and own > 1
-            is_known = is_count if self.usual == "count" else isinstance(own, float)
-            return usual_space(own) if is_known else None
+        if self.usual == "count":
+            return usual_space(own) if isinstance(own, int) and own > 1 else None
+        if self.usual == "fraction":
+            return usual_space(own) if isinstance(own, float) else None
         if self.choices:
             return list(self.choices) if own in self.choices else None
-        if not _is_varied(own):
-            return None
-        highest = self.range[1] if self.range is not None else math.inf
-        if (highest == 1.0 and isinstance(own, int)) or highest < 1.0 < own:
-            # The row describes a fraction. A whole number is another quantity, such as a number of
-            # features.
-            return None
-        if own < self.least:
+        if not _is_varied(own) or own < self.least:
             return None
         if self.fraction and isinstance(own, int) and own > 1:
             return usual_space(own)
@@ -114,20 +105,34 @@ class Row:
             return _sizes(int(own)) if float(own).is_integer() else None
         if self.plus_minus is not None:
             return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
-        is_narrow = self.around is not None and self.around < 10
-        is_of_counts = is_narrow or isinstance(self.range and self.range[0], int)
-        if is_of_counts and own != int(own):
-            return usual_space(own)  # the value is a fraction where the row describes a count
         if self.around is not None:
-            low, high = own / self.around, max(own, min(own * self.around, self.most))
-        else:
-            assert self.range is not None
-            low, high = min(self.range[0], own), max(self.range[1], own)
-        is_whole = isinstance(own, int) and not isinstance(self.range and self.range[0], float)
-        if is_whole and (self.around is None or is_narrow) and own >= 1:
+            return self._around(own, self.around)
+        assert self.range is not None
+        return self._widened(own, *self.range)
+
+    def _around(self, own: float, factor: float) -> Any:
+        """Return the range that `around` describes. A factor below 10 is for counts."""
+        low, high = own / factor, max(own, min(own * factor, self.most))
+        if factor >= 10:
+            return _span(own, low, high, log=self.log)
+        if isinstance(own, int):
             low, high = max(1, round(low)), round(high)
             return _span(own, low, high, log=self.log) if low < high else None
-        return _span(own, float(low), float(high), log=self.log)
+        # If the value has decimals, it is a fraction where the row describes a count.
+        return _span(own, low, high, log=self.log) if own.is_integer() else usual_space(own)
+
+    def _widened(self, own: float, low: float, high: float) -> Any:
+        """Return the row's range, widened to hold the original value."""
+        is_count = own > 1 or (own == high and isinstance(own, int))
+        if high <= 1.0 and is_count:
+            # The row describes a fraction. A whole number is another quantity, such as a number of
+            # features.
+            return None
+        if isinstance(low, int) and isinstance(own, float):
+            if not own.is_integer():
+                return usual_space(own)  # The value is a fraction where the row describes a count.
+            low = float(low)  # The notebook has a float, such as 1.0 for `min_child_weight`.
+        return _span(own, low, high, log=self.log)
 
 
 @cache
@@ -148,7 +153,11 @@ def row_for(receivers: Sequence[Receiver]) -> Row | None:
     A receiver that no row fits is skipped. If several rows fit, the first row counts. None if no
     row fits any receiver.
     """
-    return next((row for receiver in receivers for row in rows() if row.fits(receiver)), None)
+    for receiver in receivers:
+        for row in rows():
+            if row.fits(receiver):
+                return row
+    return None
 
 
 def is_searched(name: str) -> bool:
@@ -181,8 +190,8 @@ def usual_space(own: Any) -> Any:
             return _span(own, max(1, own - 2), own + 2)
         return _span(own, own // 4, own * 4, log=True)
     if _SHARE[0] <= own < _SHARE[1]:
-        distance = min(own, 1 - own)
-        return _span(own, max(own - distance * 0.75, own / 4), min(own + distance * 0.75, 1.0))
+        distance = 0.75 * min(own, 1 - own)
+        return _span(own, own - distance, own + distance)
     return _span(own, own / 10, own * 10, log=True)
 
 
@@ -198,17 +207,20 @@ def another_value(own: Any, space: Any) -> Any:
     """
     if isinstance(space, list):
         return space[(space.index(own) + 1) % len(space)]
-    low, high, is_log = space["low"], space["high"], space.get("log", False)
+    low, high = space["low"], space["high"]
     if low == high:
         return own
-    to, back = (math.log, math.exp) if is_log else (float, float)
+    to, back = (math.log, math.exp) if space.get("log") else (float, float)
     # If both ends are about equally far away, take the high one.
     is_high_farther = to(high) - to(own) > 0.99 * (to(own) - to(low))
-    far = back((to(own) + to(high if is_high_farther else low)) / 2)
+    end = high if is_high_farther else low
+    halfway = back((to(own) + to(end)) / 2)
     if isinstance(low, int):
-        return round(far) if round(far) != own else own + (1 if is_high_farther else -1)
-    rounded = [float(f"{far:.{digits}g}") for digits in (3, 6, 17)]
-    return next((value for value in rounded if low <= value <= high and value != own), own)
+        if round(halfway) != own:
+            return round(halfway)
+        return own + 1 if is_high_farther else own - 1
+    rounded = float(f"{halfway:.3g}")
+    return rounded if low <= rounded <= high and rounded != own else halfway
 
 
 def _sizes(own: int) -> list[int]:
@@ -227,8 +239,16 @@ def _span(own: float, low: float, high: float, *, log: bool = False) -> dict[str
 
 
 def _is_varied(own: Any) -> bool:
-    is_number = isinstance(own, int | float) and not isinstance(own, bool)
-    return is_number and _SMALLEST < own < _LARGEST
+    return is_number(own) and _SMALLEST < own < _LARGEST
+
+
+def _is_last_word(known: str, name: str) -> bool:
+    """Return whether a name in snake case is a known one, or ends with it, as `adam_lr` with `lr`.
+
+    No longer name ends with a single letter such as `C`.
+    """
+    known = known.lower()
+    return name == known or (len(known) > 1 and name.endswith(f"_{known}"))
 
 
 def _snake_case(name: str) -> str:

@@ -22,7 +22,8 @@ from ..kernels import (
     Verdict,
 )
 from ..machine.faults import Fault
-from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
+from ..machine.place import Place
+from ..machine.places import NoGpuLeftError, StoppedWaiting
 from ..notebook_api.messages import PointSource
 from ..notebooks.compare import Execution
 from ..notebooks.metadata import TrialMetadata
@@ -40,12 +41,10 @@ from ..trials import (
     TrialState,
 )
 from .kernel_inputs import (
-    changed_since,
+    env_of,
     new_file,
-    observed_env,
     own_params,
     random_seed_of,
-    trial_env,
     variables_of,
 )
 from .notebook_files import named_in
@@ -60,7 +59,7 @@ class Attempt:
         spec: Spec of the trial.
         running: The running trial, which receives the points and can be stopped.
         site: Kernels, memory, GPUs and disk that the trial uses.
-        kernel: How the kernel must be made. None if the fork policy decides.
+        origin: How the kernel must be made. None if the fork policy decides.
         repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated for a proof
             of forked kernels. None for a trial of the sweep, which has the limit `limits.trial`.
         earlier: Metadata of a run of this trial that failed, whose checkpoint this run resumes if
@@ -80,7 +79,7 @@ class Attempt:
         running: RunningTrial,
         site: Site,
         *,
-        kernel: KernelOrigin | None = None,
+        origin: KernelOrigin | None = None,
         repetition_limit_s: float | None = None,
         earlier: TrialMetadata | None = None,
     ) -> None:
@@ -88,7 +87,7 @@ class Attempt:
         self.file = new_file(site, spec, earlier=earlier)
         self.result = KernelResult(ending=Stopped())
         self.outcome = TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL)
-        self._site, self._kernel = site, kernel
+        self._site, self._origin = site, origin
         self._repetition_limit_s = repetition_limit_s
         self._place: Place | None = None
         #: Holds the memory and the GPU of the trial until the kernel is gone. By then, the slot may
@@ -169,17 +168,14 @@ class Attempt:
         assert self._place is not None
         places, result = self._site.places, self.result
         was_short = places.ran_short(self._place)
-        kernel = KernelUse(
-            is_forked=result.origin.is_forked,
-            shared_cells=result.shared_cells,
-            reason=result.origin.reason,
-        )
+        outcome = judge(self.file, result, self.running, self._settings, was_short=was_short)
         outcome = replace(
-            full_again(
-                judge(self.file, result, self.running, self._settings, was_short=was_short),
-                self.spec,
+            full_again(outcome, self.spec),
+            kernel=KernelUse(
+                is_forked=result.origin.is_forked,
+                shared_cells=result.shared_cells,
+                reason=result.origin.reason,
             ),
-            kernel=kernel,
             environment=self._site.environment,
             ended_at_s=round(time.time(), 3),
             notices=self._notices(),
@@ -190,17 +186,22 @@ class Attempt:
         )
         if outcome.state is TrialState.COMPLETED:
             self._site.sources.learn(self.file.metadata)
-        return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
+        if self.running.control.phase is Phase.LOST:
+            return lost_while_frozen(outcome)
+        return outcome
 
     def _notices(self) -> dict[Notice, tuple[str, ...]]:
         """Return the kernel's notices by kind, without empty ones.
 
         Of the overwritten files, keep those that the code of the trials names.
         """
-        noticed = {Notice(kind): tuple(names) for kind, names in self.result.answer.notices.items()}
-        if files := noticed.get(Notice.OVERWRITTEN_FILES):
-            noticed[Notice.OVERWRITTEN_FILES] = named_in(self._site.workload.code, files)
-        return {kind: names for kind, names in noticed.items() if names}
+        found = {}
+        for kind, names in self.result.answer.notices.items():
+            if kind == Notice.OVERWRITTEN_FILES:
+                names = named_in(self._site.workload.code, names)
+            if names:
+                found[Notice(kind)] = tuple(names)
+        return found
 
     def settle(self, duration_s: float) -> TrialOutcome:
         """Write the outcome into the executed notebook, and return it.
@@ -212,8 +213,7 @@ class Attempt:
             OSError: The file cannot be written.
         """
         outcome = replace(self.outcome, duration_s=duration_s)
-        if self.is_early and self._verdict is Verdict.COUNTS:
-            self._note_proof()
+        self._note_proof()
         self.file.note(artifacts=saved_in(self.spec.artifact_dir))
         self.file.finish(outcome)
         self._site.patience.insist(self.file.write)
@@ -232,7 +232,18 @@ class Attempt:
     def is_early(self) -> bool:
         """Whether the kernel was forked before forking was proven to give the same results."""
         is_repetition = self._repetition_limit_s is not None
-        return self._kernel is not None and self._kernel.is_forked and not is_repetition
+        return self._origin is not None and self._origin.is_forked and not is_repetition
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the outcome of a kernel that was forked before the proof counts."""
+        pool = self._site.pool
+        return pool.policy.verdict(pool.fork_server.available)
+
+    @property
+    def is_disproven(self) -> bool:
+        """Whether the outcome cannot count, because forking is known to change results."""
+        return self.is_early and self.verdict is Verdict.RUN_AGAIN
 
     # --- parts of the four steps ------------------------------------------------------------------
 
@@ -251,35 +262,20 @@ class Attempt:
         An error is ignored, because the notebook is written again later.
         """
         control = self.running.control
-        # `status` runs in another process, and reads the process id from the notebook.
-        self.file.note(pid=self.running.points.pid)
+        pid = self.running.points.pid
+        self.file.note(pid=pid)  # `status` runs in another process, and reads it there.
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
-        if self.is_early:
-            self._heed_proof()
+        self._note_proof()
+        if self.is_disproven and pid is not None:  # The trial may have hours left.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._site.patience.attempt(self.file.write)
 
-    def _heed_proof(self) -> None:
-        """Act on the proof of forked kernels, if there is a result while the notebook runs.
-
-        If forking was proven, write that into the notebook. If not, kill the kernel, because its
-        results cannot count.
-        """
-        pid = self.running.points.pid
-        match self._verdict:
-            case Verdict.COUNTS:
-                self._note_proof()
-            case Verdict.RUN_AGAIN if pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
     def _note_proof(self) -> None:
-        coverage = self._site.pool.policy.coverage(KernelOrigin(is_forked=True))
-        self.file.note(proof=coverage.proof, proven_by=coverage.proven_by)
-
-    @property
-    def _verdict(self) -> Verdict:
-        pool = self._site.pool
-        return pool.policy.verdict(pool.fork_server.available)
+        """State the proof of forked kernels in the notebook, if it came after the fork."""
+        if self.is_early and self.verdict is Verdict.COUNTS:
+            coverage = self._site.pool.policy.coverage(KernelOrigin(is_forked=True))
+            self.file.note(proof=coverage.proof, proven_by=coverage.proven_by)
 
     def _give_back(self, is_gone: bool) -> None:
         """Free the memory and the GPU of the trial.
@@ -292,38 +288,26 @@ class Attempt:
             self._site.places.leave_behind(self._place)
         self._held.close()
 
-    def _kernel_to_use(self) -> KernelOrigin | None:
-        """Return how the kernel must be made. None if the fork policy decides."""
-        changed = changed_since(self._site.workload, self.spec)
-        # Cells tagged `shared` have run with the present value of the parameters file. This trial
-        # began with another value, so it must run these cells itself, in a started kernel.
-        if self._kernel is None and changed:
-            names = ", ".join(changed)
-            return KernelOrigin(reason=f"the trial began with another value of {names}")
-        return self._kernel
-
     def _request(self) -> ExecutionRequest:
         assert self._place is not None
         site, spec, settings = self._site, self.spec, self._settings
-        kernel = self._kernel_to_use()
-        observed = observed_env(
+        env = env_of(
             site,
             spec,
             begun=self.file.points.steps_before(PointSource.OBSERVED),
             is_repetition=self._repetition_limit_s is not None,
         )
-        watching = {kernels.WATCH_VARIABLE: "1"} if site.workload.observed else {}
         return ExecutionRequest(
             node=self.file.node,
             running=self.running,
             write=self._write,
             on_kernel_gone=self._give_back,
             on_kernel_ready=site.kernel_patience.note_success,
-            env={**trial_env(spec), **observed, **watching, **self._place.env},
+            env={**env, **self._place.env},
             own_params=own_params(site.workload, spec),
             random_seed=random_seed_of(site.workload, spec),
-            origin=kernel,
-            prepares_next=kernel is None and self.running.trials_left > 0,
+            origin=self._origin,
+            prepares_next=self._origin is None and self.running.trials_left > 0,
             score_sources=settings.scores,
             variables=variables_to_read(settings.scores, settings.objective),
             values=variables_of(site.workload, spec),

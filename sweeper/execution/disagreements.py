@@ -28,7 +28,7 @@ def disagreements(name: str, given: Sequence[Given]) -> list[Disagreement]:
         name: Name of the score.
         given: Values from each source. The source that counts comes first.
     """
-    first, *others = given
+    first = given[0]
     return [
         Disagreement(
             name=name,
@@ -37,7 +37,7 @@ def disagreements(name: str, given: Sequence[Given]) -> list[Disagreement]:
             other=other.source,
             other_value=other.value,
         )
-        for other in others
+        for other in given[1:]
         if not _agree(first, other)
     ]
 
@@ -53,19 +53,26 @@ def disagreements_in_words(found: Mapping[str, Sequence[Disagreement]]) -> list[
         for disagreement in of_trial:
             key = (disagreement.name, disagreement.source, disagreement.other)
             by_pair.setdefault(key, []).append((run_id, disagreement))
-    return [
-        f"{name} has two values in {len(trials)} trial{'s' * (len(trials) > 1)}, such as "
-        f"{trials[0][0]}: {trials[0][1]}; the first counts"
-        for (name, _, _), trials in by_pair.items()
-    ]
+    sentences = []
+    for (name, _, _), trials in by_pair.items():
+        run_id, disagreement = trials[0]
+        noun = "trial" if len(trials) == 1 else "trials"
+        sentences.append(
+            f"{name} has two values in {len(trials)} {noun}, such as {run_id}: {disagreement}; the "
+            "first counts"
+        )
+    return sentences
 
 
 def _agree(first: Given, other: Given) -> bool:
-    is_printed = any(given.rank is ScoreRank.NAMED and given.points for given in (first, other))
-    pairs = [(mine, theirs) for mine in _summaries(first) for theirs in _summaries(other)]
-    if any(_is_same(*pair, is_printed=is_printed) for pair in pairs):
+    if _is_point_of(first.value, other) or _is_point_of(other.value, first):
         return True
-    return _is_point_of(first.value, other) or _is_point_of(other.value, first)
+    is_printed = any(given.rank is ScoreRank.NAMED and given.points for given in (first, other))
+    for mine in _summaries(first):
+        for theirs in _summaries(other):
+            if _is_same(mine, theirs, is_printed=is_printed):
+                return True
+    return False
 
 
 def _summaries(given: Given) -> set[float]:
@@ -73,8 +80,10 @@ def _summaries(given: Given) -> set[float]:
     values = [value for _, value in given.points if not math.isnan(value)]
     if not values:
         return {given.value}
-    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else given.value
-    return {given.value, values[-1], min(values), max(values), mean}
+    found = {given.value, values[-1], min(values), max(values)}
+    if all(map(math.isfinite, values)):
+        found.add(math.fsum(values) / len(values))
+    return found
 
 
 def _is_point_of(value: float, given: Given) -> bool:
@@ -89,12 +98,16 @@ def _is_same(first: float, second: float, *, is_printed: bool) -> bool:
         second: The other value.
         is_printed: Whether one of the values was printed, perhaps with few digits or in percent.
     """
-    if math.isclose(first, second, rel_tol=_ROUNDING) or (math.isnan(first) and math.isnan(second)):
+    if math.isnan(first) and math.isnan(second):
         return True
-    if not is_printed or not (math.isfinite(first) and math.isfinite(second)):
+    if math.isclose(first, second, rel_tol=_ROUNDING):
+        return True
+    if not is_printed or not math.isfinite(first) or not math.isfinite(second):
         return False
-    pairs = ((first, second), (100 * first, second), (first, 100 * second))
-    return any(abs(a - b) <= max(_last_digit(a), _last_digit(b)) for a, b in pairs)
+    for one, other in ((first, second), (100 * first, second), (first, 100 * second)):
+        if abs(one - other) <= max(_last_digit(one), _last_digit(other)):
+            return True
+    return False
 
 
 def _last_digit(value: float) -> float:

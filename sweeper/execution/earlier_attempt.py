@@ -7,6 +7,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+from ..kernels import Proof
 from ..notebooks.metadata import BLANK, read_metadata
 from ..study_folder.patience import Patience
 from ..trials import Reason, TrialOutcome, TrialSpec, attempt_path
@@ -20,9 +21,9 @@ def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
     that the attempt continues under the same name, as in a run that is only observed, to draft a
     parameters file.
 
-    If no earlier attempt has written a notebook, none has saved a checkpoint. Then checkpoints in
-    the trial's folder are removed, because another study with the same folder may have left them
-    there.
+    Checkpoints are removed if no earlier attempt has written a notebook: then none has saved a
+    checkpoint, and another study with the same folder may have left them there. They are also
+    removed if the kernel of the earlier attempt was forked before the proof.
 
     Args:
         spec: Spec of the trial.
@@ -43,9 +44,18 @@ def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
     if owner is not None and spec.attempt > 1 and spec.continues != path:
         patience.insist(partial(os.replace, path, attempt_path(path, spec.attempt - 1)))
     has_run = spec.continues is not None and spec.continues.exists()
-    if not has_run and spec.checkpoint_dir.exists():
+    if (not has_run or is_unproven(spec)) and spec.checkpoint_dir.exists():
         patience.insist(partial(shutil.rmtree, spec.checkpoint_dir))
     return None
+
+
+def is_unproven(spec: TrialSpec) -> bool:
+    """Return whether the kernel of the earlier attempt was forked before the proof.
+
+    Then the new attempt begins anew.
+    """
+    earlier = None if spec.continues is None else read_metadata(spec.continues)
+    return earlier is not None and earlier.proof == Proof.PENDING
 
 
 def path_problem(error: OSError, spec: TrialSpec) -> str:

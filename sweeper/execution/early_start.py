@@ -2,23 +2,21 @@
 
 The zygote, from which kernels are forked, starts with the sweep and imports what the notebook's
 code shows. A trial whose kernel was forked before the proof ends as usual, and frees its slot. Its
-outcome is *withheld*: recorded only when forking is proven to give the same results as started
-kernels. If the proof fails, the trial runs again, in a started kernel.
+outcome is *withheld*: recorded only when forking is proven to give the same results as fresh
+kernels. If the proof fails, the trial runs again, in a fresh kernel.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import time
-from dataclasses import replace
 
-from ..kernels import KernelResult, Proof, Stopped, Verdict
+from ..kernels import KernelOrigin, KernelResult, Stopped, Verdict
 from ..notebook_api.messages import StopReason
-from ..notebooks.metadata import BLANK, read_metadata
 from ..notebooks.shown_imports import shown_imports
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .attempt import Attempt
+from .kernel_inputs import changed_since
 from .proving import POLL_S, is_usual, prove
 from .site import Site
 from .verdict import judge
@@ -39,6 +37,7 @@ _CHECKPOINTS = re.compile(r"\b(save_checkpoint|load_checkpoint|checkpoint_dir)\b
 #: the slot makes the proof at once. The second number is for pruned trials. They should not make
 #: the proof, because their stop also stops the run that is to be compared.
 _PATIENCE_S, _PATIENCE_OF_PRUNED_S = 2.0, 10.0
+_WAITS_FOR = "the proof of forked kernels"
 #: Only a trial that was not stopped (None), or that was pruned, waits for the proof.
 _NO_STOP = (None, StopReason.PRUNED)
 
@@ -81,18 +80,22 @@ def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
     return proof_s < saved_s and _CHECKPOINTS.search(workload.code) is None
 
 
-def without_unproven(spec: TrialSpec) -> TrialSpec:
-    """Remove the checkpoints of an earlier attempt if its kernel was forked before the proof.
+def origin_of(site: Site, spec: TrialSpec, running: RunningTrial) -> KernelOrigin | None:
+    """Return how the kernel of a trial must be made. None if the fork policy decides.
 
-    Returns:
-        The spec of an attempt that begins anew in this case.
+    Args:
+        site: Site of the trial.
+        spec: Spec of the trial.
+        running: The trial.
     """
-    if spec.continues is None:
-        return spec
-    if (read_metadata(spec.continues) or BLANK).proof != Proof.PENDING:
-        return spec
-    shutil.rmtree(spec.checkpoint_dir, ignore_errors=True)
-    return replace(spec, continues=None)
+    changed = changed_since(site.workload, spec)
+    if changed:
+        # Cells tagged `shared` have run with the present value of the parameters file. This trial
+        # began with another value, so it must run these cells itself, in a fresh kernel.
+        names = ", ".join(changed)
+        return KernelOrigin(reason=f"the trial began with another value of {names}")
+    policy, available = site.pool.policy, site.pool.fork_server.available
+    return policy.early_origin(running, available, is_usual=spec.continues is None)
 
 
 def withhold(site: Site, attempt: Attempt) -> None:
@@ -109,7 +112,7 @@ def withhold(site: Site, attempt: Attempt) -> None:
     if not attempt.is_early or attempt.outcome.state is TrialState.STOPPED:
         return
     policy = site.pool.policy
-    if _verdict(site) is Verdict.PENDING:
+    if attempt.verdict is Verdict.PENDING:
         policy.withhold(1)
         attempt.running.control.withhold()
         try:
@@ -119,17 +122,12 @@ def withhold(site: Site, attempt: Attempt) -> None:
                 return
         finally:
             policy.withhold(-1)
-    if _verdict(site) is not Verdict.COUNTS:
+    if attempt.verdict is not Verdict.COUNTS:
         attempt.outcome = TrialOutcome(
             state=TrialState.STOPPED,
             reason=Reason.UNPROVEN,
             message="forked kernels were not proven to give the same results",
         )
-
-
-def is_disproven(site: Site, attempt: Attempt) -> bool:
-    """Return whether an attempt must run again, because forking is known to change results."""
-    return attempt.is_early and _verdict(site) is Verdict.RUN_AGAIN
 
 
 def _has_verdict(site: Site, attempt: Attempt) -> bool:
@@ -143,8 +141,8 @@ def _has_verdict(site: Site, attempt: Attempt) -> bool:
     idle_since_s = time.monotonic()
     patience_s = _PATIENCE_S if control.stop_reason is None else _PATIENCE_OF_PRUNED_S
     with control.waiting():
-        control.waits_for = "the proof of forked kernels"
-        while _verdict(site) is Verdict.PENDING:
+        control.waits_for = _WAITS_FOR
+        while attempt.verdict is Verdict.PENDING:
             if control.stop_reason not in _NO_STOP:
                 return False
             if not policy.is_idle:
@@ -152,10 +150,7 @@ def _has_verdict(site: Site, attempt: Attempt) -> bool:
             elif time.monotonic() - idle_since_s > patience_s:
                 break
             time.sleep(POLL_S)
-    if _verdict(site) is Verdict.PENDING:
+    if attempt.verdict is Verdict.PENDING:
+        control.waits_for = _WAITS_FOR  # It holds no slot, so it does not count as running.
         prove(site, running)
     return control.stop_reason in _NO_STOP
-
-
-def _verdict(site: Site) -> Verdict:
-    return site.pool.policy.verdict(site.pool.fork_server.available)

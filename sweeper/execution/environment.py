@@ -77,11 +77,13 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
     Args:
         environment: Environment in the form of `environment_of`.
     """
-    known = {words: environment[name] for name, words in _FACTS.items() if name in environment}
-    facts = {
-        words: ", ".join(it) if isinstance(it, list) else str(it) for words, it in known.items()
-    }
-    if (python := environment.get("python")) is not None:
+    facts = {}
+    for name, words in _FACTS.items():
+        if name in environment:
+            value = environment[name]
+            facts[words] = ", ".join(value) if isinstance(value, list) else str(value)
+    python = environment.get("python")
+    if python is not None:
         facts |= {"Python": python["version"], **python["packages"]}
     return facts
 
@@ -97,8 +99,10 @@ def python_of(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, A
         The description, or None if the Python does not answer.
     """
     said = _output([*interpreter, str(_PROBE)], env) if interpreter else None
+    if said is None:
+        return None
     try:
-        python: dict[str, Any] | None = json.loads(said) if said else None
+        python: dict[str, Any] = json.loads(said)
     except ValueError:
         return None
     return python
@@ -113,8 +117,11 @@ def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
     """
     env = {**env, "GIT_OPTIONAL_LOCKS": "0"}  # Do not lock the index: the user may run git too.
     command = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    commit, _, dirty = (_output(command, env, folder) or "").strip().partition("-")
-    return {"commit": commit, "is_dirty": bool(dirty)} if commit else None
+    described = _output(command, env, folder)
+    if not described:
+        return None
+    commit, _, dirty = described.strip().partition("-")
+    return {"commit": commit, "is_dirty": bool(dirty)}
 
 
 def _output(
@@ -143,5 +150,8 @@ def _cpu_model() -> str | None:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
         return platform.processor() or None
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, None)
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return None

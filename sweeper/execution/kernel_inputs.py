@@ -29,13 +29,14 @@ def new_file(
             `ExecutedNotebook`.
     """
     workload = site.workload
+    is_python = workload.notebook.language == "python"
     node = kernels.inject(
         workload.notebook.fresh_copy(workload.kernel_name),
         {**own_params(workload, spec), **spec.fixed},
         kernel_name=workload.kernel_name,
         language=kernels.language_of(workload.kernel_name),
     )
-    if workload.replaces_seeds and workload.notebook.language == "python":
+    if workload.replaces_seeds and is_python:
         replace_seeds(node, spec.seed)
     file = ExecutedNotebook(node, spec, earlier=earlier)
     file.note(
@@ -43,9 +44,7 @@ def new_file(
         snapshot=workload.snapshot_name,
         environment=site.environment,
         data=None if workload.data is None else workload.data.use,
-        random_seed=random_seed_of(workload, spec)
-        if workload.notebook.language == "python"
-        else None,
+        random_seed=random_seed_of(workload, spec) if is_python else None,
         host=workload.host,
         observed=workload.observed or {},
     )
@@ -66,10 +65,14 @@ def originals_of(workload: Workload, spec: TrialSpec) -> Params:
 
 def own_params(workload: Workload, spec: TrialSpec) -> Params:
     """Return the injected params that differ between the trials of a sweep."""
-    known: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
-    wanted = {name: value for name, value in known.items() if workload.notebook.takes(name)}
-    files = {name: str(file.path) for name, file in spec.inputs.items()}
-    params = {**wanted, **spec.params, **files}
+    params: dict[str, Value] = {}
+    if workload.notebook.takes("seed"):
+        params["seed"] = spec.seed
+    if workload.notebook.takes("run_id"):
+        params["run_id"] = spec.run_id
+    params |= spec.params
+    for name, file in spec.inputs.items():
+        params[name] = str(file.path)
     return {name: value for name, value in params.items() if name not in spec.fixed}
 
 
@@ -89,8 +92,17 @@ def changed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
     return sorted((own - workload.own_names) | (fixed - workload.settings.fixed.keys()))
 
 
-def trial_env(spec: TrialSpec) -> Mapping[str, str]:
-    """Return the environment variable from which `sweeper.trial()` reads the facts of the trial."""
+def env_of(
+    site: Site, spec: TrialSpec, *, begun: Mapping[str, int], is_repetition: bool
+) -> dict[str, str]:
+    """Return the environment variables that only the kernel of this trial gets.
+
+    Args:
+        site: Site of the trial.
+        spec: Spec of the trial.
+        begun: By metric, the number of steps that a library reported in earlier attempts.
+        is_repetition: Whether the trial is repeated for a proof of forked kernels.
+    """
     trial = {
         "number": spec.number,
         "run_id": spec.run_id,
@@ -100,29 +112,28 @@ def trial_env(spec: TrialSpec) -> Mapping[str, str]:
         "folder": str(spec.checkpoint_dir),
         "artifact_folder": str(spec.artifact_dir),
     }
-    return {TRIAL_VARIABLE: json.dumps(trial)}
+    workload = site.workload
+    observed = {
+        "reports": workload.settings.reports == "auto",
+        "begun": begun,
+        "mlflow": _mlflow_of(site, spec, is_repetition=is_repetition),
+    }
+    env = {TRIAL_VARIABLE: json.dumps(trial), OBSERVED_VARIABLE: json.dumps(observed)}
+    if workload.observed:
+        env[kernels.WATCH_VARIABLE] = "1"
+    return env
 
 
-def observed_env(
-    site: Site, spec: TrialSpec, *, begun: Mapping[str, int], is_repetition: bool
-) -> Mapping[str, str]:
-    """Return the environment variable that controls how a kernel observes libraries.
+def _mlflow_of(site: Site, spec: TrialSpec, *, is_repetition: bool) -> dict[str, str | None]:
+    """Return where MLflow calls of the notebook itself go: into the trial's run.
 
-    The variable states which calls of libraries count as reports. It also directs MLflow calls of
-    the notebook itself into the trial's run. These calls go to a temporary folder if MLflow has no
-    run of the trial, or gets none in time, or if the kernel cannot reach MLflow's store.
-
-    Args:
-        site: Site of the trial.
-        spec: Spec of the trial.
-        begun: By metric, the number of steps that a library reported in earlier attempts.
-        is_repetition: Whether the trial is repeated for a proof of forked kernels. MLflow has no
-            run for a repetition.
+    They go to a temporary folder if MLflow has no run of the trial, as for a repetition, or gets
+    none in time, or if the kernel cannot reach MLflow's store.
     """
     workload = site.workload
     has_run = workload.tracking is not None and not is_repetition
     temporary = (site.folder / f"mlflow-{uuid.uuid4().hex}").as_uri()
-    mlflow = {
+    return {
         "uri": workload.tracking if has_run else temporary,
         "temporary": temporary,
         "version": version("mlflow"),
@@ -130,5 +141,3 @@ def observed_env(
         "study_id": spec.study_id,
         "run_id": spec.run_id if has_run else None,
     }
-    known = {"reports": workload.settings.reports == "auto", "begun": begun, "mlflow": mlflow}
-    return {OBSERVED_VARIABLE: json.dumps(known)}

@@ -53,13 +53,14 @@ class LearnedSources:
     @property
     def findings(self) -> list[str]:
         """Remarks for users about the sources of scores, one sentence each."""
-        found = [
-            f"pruning did not use what {library} logs as {name}, because another source gives "
-            f"{name} at the end; report it while a trial runs: sweeper.report(step, {name}=…)"
-            for name, library in self.unjudged.items()
-        ]
+        found = []
         if self.libraries:
             names = ", ".join(sorted(self.libraries))
             hint = "with `reports: explicit`, only calls of sweeper.report count"
-            found.insert(0, f"reports come from {names}; {hint}")
+            found.append(f"reports come from {names}; {hint}")
+        for name, library in self.unjudged.items():
+            found.append(
+                f"pruning did not use what {library} logs as {name}, because another source gives "
+                f"{name} at the end; report it while a trial runs: sweeper.report(step, {name}=…)"
+            )
         return found

@@ -60,7 +60,7 @@ class LocalExecutor:
     def description(self) -> str:
         """Reason for the number of slots, and number of GPUs. Empty parts are left out."""
         gpus = f"{len(self.places.gpus)} GPU" if self.places.gpus else ""
-        gpus += " with MPS" if self.places.mps is not None else ""
+        gpus += " with MPS" if self.places.mps.is_on else ""
         return ", ".join(part for part in (self.why, gpus) if part)
 
     def run(self, source: TrialSource) -> Sequence[str]:

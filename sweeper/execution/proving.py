@@ -1,6 +1,6 @@
-"""Prove that forked kernels give the same results as started ones.
+"""Prove that forked kernels give the same results as fresh ones.
 
-A trial that completed in a started kernel, the reference, is repeated in forked kernels.
+A trial that completed in a fresh kernel, the reference, is repeated in forked kernels.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _repeat(
             artifact_dir=Path(folder) / "artifacts",
         )
         limit_s = _LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S
-        attempt = Attempt(spec, repeated, site, kernel=origin, repetition_limit_s=limit_s)
+        attempt = Attempt(spec, repeated, site, origin=origin, repetition_limit_s=limit_s)
         outcome = attempt.execute()
     if outcome.state is TrialState.COMPLETED:
         return attempt.comparable

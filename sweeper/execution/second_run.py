@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from ..kernels import CellFailed, KernelOrigin, KernelResult, Raised
 from ..trials import Reason, TrialOutcome, TrialState
 
-#: A trial that fails in a forked kernel within this many seconds runs again in a started kernel
+#: A trial that fails in a forked kernel within this many seconds runs again in a fresh kernel
 #: (chosen, not measured). Code that does not work after a fork fails early. An example is CUDA that
 #: was initialized before the fork.
 _EARLY_S = 120.0
 #: Reasons of a failure that the kernel cannot cause: memory that ran out, a full disk, and bugs of
-#: the sweeper. A trial that failed for one of them does not run again in a started kernel.
+#: the sweeper. A trial that failed for one of them does not run again in a fresh kernel.
 _NOT_BY_THE_KERNEL = frozenset(
     {Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.FILE, Reason.INTERNAL}
 )
@@ -34,11 +33,11 @@ class SecondRun(Enum):
 def decide_second_run(
     result: KernelResult, outcome: TrialOutcome, *, took_s: float, is_stopped: bool
 ) -> SecondRun | None:
-    """Decide whether a trial runs again in a started kernel, and why. None if it does not.
+    """Return why a trial runs again in a fresh, not forked kernel. None if it does not.
 
     Args:
-        result: Result of the kernel.
-        outcome: Outcome of the trial.
+        result: How the kernel ended.
+        outcome: What the trial has come to.
         took_s: Running time of the trial in seconds.
         is_stopped: Whether the trial was asked to stop.
     """
@@ -51,28 +50,16 @@ def decide_second_run(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class FailureKind:
-    """Kind of a failure in a forked kernel.
+def kind_of_failure(
+    result: KernelResult, outcome: TrialOutcome
+) -> tuple[Reason | None, Raised | None]:
+    """Return the kind of a failure: its reason, and the exception and the cell that raised it.
 
-    Only the first failure of each kind is run again in a started kernel, which shows whether the
+    Only the first failure of each kind is run again in a fresh kernel, which shows whether the
     fork was the cause.
-
-    Attributes:
-        reason: Why the trial failed.
-        raised: Exception that a cell has raised, and the cell. None if no cell has failed.
     """
-
-    reason: Reason | None
-    raised: Raised | None
-
-    @classmethod
-    def of(cls, result: KernelResult, outcome: TrialOutcome) -> FailureKind:
-        """Return the kind of a failure."""
-        match result.ending:
-            case CellFailed(raised=raised):
-                return cls(outcome.reason, raised)
-        return cls(outcome.reason, None)
+    raised = result.ending.raised if isinstance(result.ending, CellFailed) else None
+    return outcome.reason, raised
 
 
 class NoKernelError(Exception):

@@ -63,32 +63,24 @@ def judge(
     scraped = scrape(
         file.node.cells, file.metadata, sources=settings.scores, objectives=settings.objective
     )
+    file.note_ranks(scraped.ranks)
     found: list[Disagreement] = []
     if isinstance(result.ending, Finished):
         # Compare the sources of a score only in a notebook that finished. One that ended early may
         # have changed a variable without having printed its new value.
         for name, given in scraped.given.items():
             found += disagreements(name, given)
-        language = file.node.metadata.get("language_info", {}).get("name", "python")
-        unread = result.answer.unread
-        outcome = _judge_scores(
-            scraped,
-            settings,
-            unread,
-            is_python=language == "python",
-            has_widgets="widgets" in file.node.metadata,
-        )
+        outcome = _judge_scores(file, scraped, settings, unread=result.answer.unread)
     else:
         was_short = was_short or _lacked_shared_memory(file)
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
         if outcome.reason is Reason.CELL_ERROR and _had_scores(file, scraped, settings):
             names = " and ".join(settings.objective)
-            hint = (
-                f"{names} had a value before this cell: tag the cell `skip` to leave it out of "
-                "trials"
+            message = (
+                f"{outcome.message}; {names} had a value before this cell: tag the cell `skip` to "
+                "leave it out of trials"
             )
-            outcome = replace(outcome, message=f"{outcome.message}; {hint}")
-    file.note_ranks(scraped.ranks)
+            outcome = replace(outcome, message=message)
     return replace(
         outcome,
         scores=scraped.scores,
@@ -102,30 +94,28 @@ def _had_scores(file: ExecutedNotebook, scraped: Scraped, settings: Settings) ->
 
     If so, trials do not need the failing cell.
     """
-    failing = [
-        cell
-        for cell in code_cells(file.node)
-        if any(output.output_type == "error" for output in cell.outputs)
-    ]
-    if not failing or any(name not in scraped.scores for name in settings.objective):
+    failing = None
+    for cell in code_cells(file.node):
+        if any(output.output_type == "error" for output in cell.outputs):
+            failing = cell
+    if failing is None or any(name not in scraped.scores for name in settings.objective):
         return False
-    source = failing[-1].source
-    printed = "".join(output.get("text", "") for output in failing[-1].outputs)
-    patterns = [
-        named.pattern
-        for name in settings.objective
-        if (named := settings.scores.get(name)) is not None and named.pattern
-    ]
-    is_given_here = any(re.search(rf"\b{re.escape(name)}\b", source) for name in settings.objective)
-    is_printed_here = any(_is_found(pattern, printed) for pattern in patterns)
-    return not is_given_here and not is_printed_here
+    printed = "".join(output.get("text", "") for output in failing.outputs)
+    for name in settings.objective:
+        if re.search(rf"\b{re.escape(name)}\b", failing.source):
+            return False
+        source = settings.scores.get(name)
+        if source is not None and source.pattern and _is_found(source.pattern, printed):
+            return False
+    return True
 
 
 def _is_found(pattern: str, text: str) -> bool:
     try:
-        return next(read_numbers(compile_pattern(pattern), text), None) is not None
+        first = next(read_numbers(compile_pattern(pattern), text), None)
     except TimeoutError:
         return True
+    return first is not None
 
 
 def failed(reason: Reason, message: str) -> TrialOutcome:
@@ -189,58 +179,76 @@ def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
 
 
 def _judge_scores(
-    scraped: Scraped,
-    settings: Settings,
-    unread: Mapping[str, str],
-    *,
-    is_python: bool,
-    has_widgets: bool,
+    file: ExecutedNotebook, scraped: Scraped, settings: Settings, *, unread: Mapping[str, str]
 ) -> TrialOutcome:
-    scores = scraped.scores
+    """Return the outcome of a trial whose notebook finished.
+
+    Args:
+        file: Executed notebook of the trial.
+        scraped: Scores of the notebook.
+        settings: Settings of the sweep.
+        unread: Variables and expressions that could not be read after the last cell, with the
+            error.
+    """
     for name in settings.objective:
-        if name in scraped.too_slow:
-            return failed(
-                Reason.NO_SCORE,
-                f"scores.{name}.pattern: {settings.scores[name].pattern!r} took longer than "
-                f"{LIMIT_S:g} s on one printed line, or {TRIAL_LIMIT_S:g} s on all slow lines; "
-                f"write it without nested repetitions, as in '{name}=([0-9.eE+-]+)'",
-            )
-        if name in scraped.unread:
-            text = scraped.unread[name]
-            return failed(
-                Reason.NO_SCORE,
-                f"the pattern of {name} matched {text!r} in the printed text, which is not a "
-                "number; print the plain number there, as {value:.6g} does in an f-string",
-            )
-        if name not in scores and name in settings.scores:
-            source = settings.scores[name]
-            kind = next(key for key in ScoreSource.model_fields if getattr(source, key) is not None)
-            given = getattr(source, kind)
-            error = f" ({unread[given]})" if given in unread else ""
-            remedy = f"correct it, or leave it out to use a variable named {name}"
-            if kind == "pattern" and has_widgets:
-                remedy = (
-                    "it does not see text in widgets, such as the bars of tqdm.notebook: use "
-                    f"`from tqdm import tqdm`, or print the score; or {remedy}"
-                )
-            return failed(
-                Reason.NO_SCORE,
-                f"scores.{name}: the {kind} {given!r} gave no number at the end of the notebook"
-                f"{error}; {remedy}",
-            )
-        if name not in scores:
-            found = ", ".join(scores) or "no score at all"
-            remedy = "print it, and name a pattern under scores"
-            if is_python:
-                keys = " or ".join(ScoreSource.model_fields)
-                remedy = f"report it, name a {keys} under scores, or assign a number to {name}"
-            return failed(
-                Reason.NO_SCORE,
-                f"the notebook completed without a value of {name} (found: {found}); {remedy}",
-            )
-        if not math.isfinite(scores[name]):
-            return failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")
+        why = _why_unknown(name, scraped, settings)
+        if why is not None:
+            return failed(Reason.NO_SCORE, why)
+        if name not in scraped.scores:
+            if name in settings.scores:
+                why = _why_source_failed(file, name, settings.scores[name], unread)
+            else:
+                why = _why_missing(file, name, scraped)
+            return failed(Reason.NO_SCORE, why)
+        if not math.isfinite(scraped.scores[name]):
+            return failed(Reason.NOT_FINITE, f"{name} is {scraped.scores[name]}")
     return TrialOutcome(state=TrialState.COMPLETED)
+
+
+def _why_unknown(name: str, scraped: Scraped, settings: Settings) -> str | None:
+    """Return why the last printed value of a score is unknown. None if it is known."""
+    if name in scraped.too_slow:
+        return (
+            f"scores.{name}.pattern: {settings.scores[name].pattern!r} took longer than "
+            f"{LIMIT_S:g} s on one printed line, or {TRIAL_LIMIT_S:g} s on all slow lines; "
+            f"write it without nested repetitions, as in '{name}=([0-9.eE+-]+)'"
+        )
+    if name in scraped.unread:
+        return (
+            f"the pattern of {name} matched {scraped.unread[name]!r} in the printed text, which is "
+            "not a number; print the plain number there, as {value:.6g} does in an f-string"
+        )
+    return None
+
+
+def _why_source_failed(
+    file: ExecutedNotebook, name: str, source: ScoreSource, unread: Mapping[str, str]
+) -> str:
+    """Return why the source that the parameters file names gave no score, and a remedy."""
+    kind, given = next((key, value) for key, value in source if value is not None)
+    error = f" ({unread[given]})" if given in unread else ""
+    remedy = f"correct it, or leave it out to use a variable named {name}"
+    if kind == "pattern" and "widgets" in file.node.metadata:
+        remedy = (
+            "it does not see text in widgets, such as the bars of tqdm.notebook: use "
+            f"`from tqdm import tqdm`, or print the score; or {remedy}"
+        )
+    return (
+        f"scores.{name}: the {kind} {given!r} gave no number at the end of the notebook{error}; "
+        f"{remedy}"
+    )
+
+
+def _why_missing(file: ExecutedNotebook, name: str, scraped: Scraped) -> str:
+    """Return that no source gave a score, and a remedy."""
+    found = ", ".join(scraped.scores) or "no score at all"
+    language = file.node.metadata.get("language_info", {}).get("name", "python")
+    if language == "python":
+        keys = " or ".join(ScoreSource.model_fields)
+        remedy = f"report it, name a {keys} under scores, or assign a number to {name}"
+    else:
+        remedy = "print it, and name a pattern under scores"
+    return f"the notebook completed without a value of {name} (found: {found}); {remedy}"
 
 
 def _lacked_shared_memory(file: ExecutedNotebook) -> bool:
@@ -248,8 +256,11 @@ def _lacked_shared_memory(file: ExecutedNotebook) -> bool:
 
     torch says so in an earlier exception than the one that ends the cell.
     """
-    outputs = (output for cell in file.node.cells for output in cell.get("outputs", ()))
-    return any("out of shared memory" in "".join(output.get("traceback", ())) for output in outputs)
+    for cell in file.node.cells:
+        for output in cell.get("outputs", ()):
+            if "out of shared memory" in "".join(output.get("traceback", ())):
+                return True
+    return False
 
 
 def _ended_early(

@@ -13,17 +13,17 @@ from ..notebook_api.messages import Point
 from ..study_folder.patience import is_of_the_machine
 from ..trials import Points, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .attempt import Attempt
-from .earlier_attempt import make_way, path_problem
-from .early_start import is_disproven, start_early, withhold, without_unproven
+from .earlier_attempt import is_unproven, make_way, path_problem
+from .early_start import origin_of, start_early, withhold
 from .executor import TimeLeft
-from .proving import is_usual, learn_of_kernels, prove_forking
+from .proving import learn_of_kernels, prove_forking
 from .second_run import (
     AFTER_NO_KERNEL,
     STARTED_ANEW,
-    FailureKind,
     NoKernelError,
     SecondRun,
     decide_second_run,
+    kind_of_failure,
 )
 from .site import Site, opened_site
 from .verdict import internal_failure
@@ -99,7 +99,7 @@ class Worker:
             took_s=control.own_s - started_s,
             is_stopped=control.stop_reason is not None,
         )
-        if second is not None and not is_disproven(self.site, attempt):
+        if second is not None and not attempt.is_disproven:
             attempt = self._second_run(second, attempt)
         took_s = control.own_s - started_s
         withhold(self.site, attempt)
@@ -108,29 +108,24 @@ class Worker:
 
     def _first_run(self, spec: TrialSpec, running: RunningTrial) -> Attempt:
         """Execute the notebook, repeatedly if no kernel starts, and return the last attempt."""
-        pool = self.site.pool
-        early = pool.policy.early_origin(
-            running, pool.fork_server.available, is_usual=is_usual(self.site, spec)
-        )
-        spec = without_unproven(spec)
-        attempt = Attempt(spec, running, self.site, kernel=early)
+        origin = origin_of(self.site, spec, running)
+        if is_unproven(spec):
+            spec = replace(spec, continues=None)  # `make_way` has removed the checkpoints.
+        attempts: list[Attempt] = []
 
         def execute() -> None:
-            outcome = attempt.execute()
+            how = AFTER_NO_KERNEL if attempts else origin
+            attempts.append(Attempt(spec, running, self.site, origin=how))
+            outcome = attempts[-1].execute()
             if outcome.reason is Reason.KERNEL_START and running.control.stop_reason is None:
                 raise NoKernelError(outcome.message)
 
-        def execute_anew() -> None:
-            nonlocal attempt
-            attempt = Attempt(spec, running, self.site, kernel=AFTER_NO_KERNEL)
-            execute()
-
         with suppress(NoKernelError):  # The attempt's outcome already contains this error.
-            self.site.kernel_patience.insist(execute, execute_anew)
-        return attempt
+            self.site.kernel_patience.insist(execute)
+        return attempts[-1]
 
     def _second_run(self, why: SecondRun, first: Attempt) -> Attempt:
-        """Run a failed trial again in a started kernel.
+        """Run a failed trial again in a fresh kernel.
 
         If the trial does not fail there, forking was the cause, and no more kernels are forked.
         Failures of one kind are compared only once. A second run for comparison does not resume the
@@ -143,7 +138,7 @@ class Worker:
         """
         policy = self.site.pool.policy
         is_comparison = why is SecondRun.COMPARISON
-        kind = FailureKind.of(first.result, first.outcome)
+        kind = kind_of_failure(first.result, first.outcome)
         if is_comparison and not policy.doubts_failure(kind):
             return first
         running, published = first.running, first.running.points.step
@@ -160,13 +155,8 @@ class Worker:
         repeated = RunningTrial(Points(resume))
         # A stop of the trial also ends the second run.
         with running.control.passed_on(repeated.control):
-            second = Attempt(
-                first.spec,
-                repeated,
-                self.site,
-                kernel=STARTED_ANEW,
-                earlier=first.file.metadata,
-            )
+            earlier = first.file.metadata
+            second = Attempt(first.spec, repeated, self.site, origin=STARTED_ANEW, earlier=earlier)
             outcome = second.execute()
         has_ended_well = outcome.state not in (TrialState.STOPPED, TrialState.FAILED)
         if is_comparison and has_ended_well:

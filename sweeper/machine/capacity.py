@@ -64,14 +64,16 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, s
         if not (str(jobs).isdecimal() and 0 < int(jobs) <= _MOST_JOBS):
             raise SettingsError(f"-j {jobs}: expected a number from 1 to {_MOST_JOBS}, or auto")
         return int(jobs), ""
-    cores, n_bytes = usable_cores(), available_bytes(root)
-    counts = [max(1, cores // threads)]
+    cores = usable_cores()
+    by_cores = max(1, cores // threads)
     each = "" if threads == 1 else f" with {threads} threads each"
-    why = f"{cores} {'cores allow' if cores > 1 else 'core allows'} {counts[0]}{each}"
-    if n_bytes is not None:
-        counts.append(max(1, n_bytes // _MEMORY_PER_TRIAL_BYTES))
-        why += f", {n_bytes / 1e9:.1f} GB of free memory allow {counts[1]}"
-    return min(counts), why
+    why = f"{cores} {'cores allow' if cores > 1 else 'core allows'} {by_cores}{each}"
+    n_bytes = available_bytes(root)
+    if n_bytes is None:
+        return by_cores, why
+    by_memory = max(1, n_bytes // _MEMORY_PER_TRIAL_BYTES)
+    why += f", {n_bytes / 1e9:.1f} GB of free memory allow {by_memory}"
+    return min(by_cores, by_memory), why
 
 
 def usable_cores() -> int:
@@ -88,20 +90,17 @@ def memory_of(pid: int) -> int | None:
     sum over forked kernels is the memory that they really use.
     """
     n_bytes = own_memory_of(pid)
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
+    if n_bytes is None:
         return None
-    return None if n_bytes is None else n_bytes + sum(memory_of(int(it)) or 0 for it in children)
+    for child in _read(Path(f"/proc/{pid}/task/{pid}/children")).split():
+        n_bytes += memory_of(int(child)) or 0
+    return n_bytes
 
 
 def own_memory_of(pid: int) -> int | None:
     """Return the memory of a process without its children in bytes, or None if it is not known."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        return 1024 * next(int(row.split()[1]) for row in text.splitlines() if row[:4] == "Pss:")
-    except (OSError, StopIteration, ValueError):
-        return None
+    n_kb = _number(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
+    return None if n_kb is None else 1024 * n_kb
 
 
 def available_bytes(root: Path = _ROOT) -> int | None:
@@ -115,11 +114,12 @@ def available_bytes(root: Path = _ROOT) -> int | None:
 def shares_memory_with(pid: int, root: Path = _ROOT) -> bool:
     """Return whether a process reduces the memory that `available_bytes` returns.
 
-    If that memory is limited by a container, only the container's own processes reduce it.
+    If that memory is limited by a control group, as that of a container or of a Slurm job, only the
+    group's own processes reduce it.
     """
-    found = min(_free_memory(root), key=lambda free: free[0], default=None)
-    group = None if found is None else found[1]
-    return group is None or group in _control_groups(root, "memory", pid)
+    smallest = min(_free_memory(root), key=lambda free: free[0], default=None)
+    group = None if smallest is None else smallest[1]
+    return group is None or group in _control_groups(root, "memory", str(pid))
 
 
 def _free_memory(root: Path) -> Iterator[tuple[int, Path | None]]:
@@ -128,12 +128,13 @@ def _free_memory(root: Path) -> Iterator[tuple[int, Path | None]]:
     Each number comes with the folder of the control group that sets the limit. The folder is None
     for the whole machine.
     """
-    free = _number(root / "proc" / "meminfo", "MemAvailable:")
-    if free is not None:
-        yield 1024 * free, None
+    free_kb = _number(root / "proc" / "meminfo", "MemAvailable:")
+    if free_kb is not None:
+        yield 1024 * free_kb, None
     for folder in _control_groups(root, "memory"):
         for limit_name, used_name, keys in _GROUP_FILES:
-            limit, used = _read(folder / limit_name), _read(folder / used_name)
+            limit = _read(folder / limit_name)
+            used = _read(folder / used_name)
             if limit.isdecimal() and int(limit) < _NO_LIMIT_BYTES and used:
                 cache = sum(_number(folder / "memory.stat", key) or 0 for key in keys)
                 yield max(0, int(limit) - int(used) + cache), folder
@@ -184,8 +185,10 @@ def has_tasks(root: Path = _ROOT) -> bool:
     Their number is limited by control groups, and for each user but root by `ulimit -u`.
     """
     for folder in _control_groups(root, "pids"):
-        limit, in_use = _read(folder / "pids.max"), _read(folder / "pids.current")
-        if limit.isdecimal() and in_use.isdecimal() and int(in_use) >= _MOST_IN_USE * int(limit):
+        limit = _read(folder / "pids.max")
+        in_use = _read(folder / "pids.current")
+        is_limited = limit.isdecimal() and in_use.isdecimal()
+        if is_limited and int(in_use) >= _MOST_IN_USE * int(limit):
             return False
     of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if of_user == resource.RLIM_INFINITY or os.geteuid() == 0:
@@ -209,10 +212,12 @@ def oom_kills(root: Path = _ROOT) -> int:
     Only processes in the control group of this process count, which includes its children. If the
     control group has no such count, the processes of the whole machine count.
     """
-    names = ("memory.events", "memory.oom_control")  # Control groups of version 2, and of 1.
-    files = [folder / name for folder in _control_groups(root, "memory") for name in names]
-    counts = (_number(file, "oom_kill") for file in (*files, root / "proc" / "vmstat"))
-    return next((count for count in counts if count is not None), 0)
+    for folder in _control_groups(root, "memory"):
+        for name in ("memory.events", "memory.oom_control"):  # Versions 2 and 1 of control groups.
+            count = _number(folder / name, "oom_kill")
+            if count is not None:
+                return count
+    return _number(root / "proc" / "vmstat", "oom_kill") or 0
 
 
 def _number(file: Path, key: str) -> int | None:
@@ -220,28 +225,32 @@ def _number(file: Path, key: str) -> int | None:
 
     Return None if the file cannot be read or does not contain the key.
     """
-    lines = (line.split() for line in _read(file).splitlines())
-    return next((int(words[1]) for words in lines if words[:1] == [key]), None)
+    for line in _read(file).splitlines():
+        words = line.split()
+        if words[:1] == [key]:
+            return int(words[1])
+    return None
 
 
-def _control_groups(root: Path, wanted: str, pid: int | None = None) -> Iterator[Path]:
+def _control_groups(root: Path, wanted: str, pid: str = "self") -> Iterator[Path]:
     """Yield the folders of a process's control groups, the innermost first.
 
     Args:
         root: Root of the file system.
         wanted: What the groups control, such as `memory`. Version 2 controls everything in one.
-        pid: The process. None for this one.
+        pid: The process. Default: this one.
     """
-    for line in _read(root / "proc" / str(pid or "self") / "cgroup").splitlines():
+    for line in _read(root / "proc" / pid / "cgroup").splitlines():
         _, controller, path = line.split(":", 2)
-        if controller in ("", wanted):  # Version 2 of control groups names no controllers.
-            mount = root / "sys" / "fs" / "cgroup" / controller
-            folder = mount / path.strip("/")
-            # In a container, the path may be that of the group on the host. Then the files of the
-            # group are at the mount point, which is one of the parents.
-            yield from (
-                parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount)
-            )
+        if controller not in ("", wanted):  # Version 2 of control groups names no controllers.
+            continue
+        mount = root / "sys" / "fs" / "cgroup" / controller
+        folder = mount / path.strip("/")
+        # In a container, the path may be that of the group on the host. Then the files of the group
+        # are at the mount point, which is one of the parents.
+        for parent in (folder, *folder.parents):
+            if parent.is_relative_to(mount):
+                yield parent
 
 
 def _read(file: Path) -> str:

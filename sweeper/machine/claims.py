@@ -76,7 +76,9 @@ class Claims:
         The files of sweeps that have died are removed.
         """
         found: list[Claim] = []
-        for path in self._folder.glob("*.json") if self._is_on() else ():
+        if not self._is_on():
+            return found
+        for path in self._folder.glob("*.json"):
             if path.stem == self._token:
                 continue
             alive = FileLock(path.with_suffix(".alive"))

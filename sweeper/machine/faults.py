@@ -80,9 +80,11 @@ _WORDS = [
         r"cuda|\bMPS\b|illegal memory access|device-side assert|launch failure|misaligned address",
     ),
 ]
-_TABLE = [(fault, re.compile(words, re.IGNORECASE)) for fault, words in _WORDS]
 
 
 def fault_in(message: str) -> Fault | None:
     """Return the fault that a failure's message reports, or None if it reports no known fault."""
-    return next((fault for fault, words in _TABLE if words.search(message)), None)
+    for fault, words in _WORDS:
+        if re.search(words, message, re.IGNORECASE):
+            return fault
+    return None

@@ -83,9 +83,10 @@ def present_gpus(driver: Nvml) -> list[Gpu]:
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None or not installed:
         return list(installed)
-    names = [name for part in allowed.split(",") if (name := part.strip())]
     visible: list[Gpu] = []
-    for name in names:
+    for name in map(str.strip, allowed.split(",")):
+        if not name:
+            continue
         if name.lstrip("-").isdigit():
             found = [gpu for gpu in installed if gpu.number == int(name)]
         else:  # CUDA also accepts the beginning of a UUID.

@@ -55,14 +55,24 @@ def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str | None:
 
 
 class Mps:
-    """The MPS daemons of one sweep, and the environment by which trials attach to them."""
+    """The MPS daemons of one sweep, and the environment by which trials attach to them.
 
-    def __init__(self) -> None:
+    Args:
+        is_on: Whether daemons are started. Without them, trials on one GPU take turns.
+
+    Attributes:
+        is_on: Whether daemons are started.
+    """
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        self.is_on = is_on
         #: Environment variables of each daemon, by the UUID of its GPU.
         self._daemons: dict[str, Mapping[str, str]] = {}
 
     def start(self, gpus: Sequence[Gpu], *, folder: Path, token: str) -> None:
-        """Start a daemon for each GPU. If it does not start, trials on this GPU run without MPS.
+        """Start a daemon for each GPU, if MPS is on.
+
+        If a daemon does not start, trials on its GPU run without MPS.
 
         Args:
             gpus: GPUs of the sweep.
@@ -70,7 +80,11 @@ class Mps:
             token: Text with which `SWEEPER_MARK` begins in the environment of the sweep's
                 processes.
         """
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
+        if not self.is_on:
+            return
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")
+        }
         inherited[MARK_VARIABLE] = f"{token}.mps{LAST}"
         for number, gpu in enumerate(gpus):
             logs = folder / f"mps{number}" / "log"

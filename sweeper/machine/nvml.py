@@ -72,7 +72,7 @@ class Nvml:
             GpuError: The GPU has failed.
         """
         try:
-            return int(_memory(self._handles[uuid]).used)
+            return int(_memory(self._handle(uuid)).used)
         except NVMLError as error:
             if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION):
                 return None
@@ -90,20 +90,19 @@ class Nvml:
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
         ):
-            for process in _answer(processes_on, self._handles[uuid]) or ():
+            for process in _answer(processes_on, self._handle(uuid)) or ():
                 if process.usedGpuMemory is not None:
                     used_by[process.pid] = process.usedGpuMemory
         return used_by
 
     def busy_share(self, uuid: str) -> float | None:
         """Return the share of about the last second in which a GPU was busy. None if not known."""
-        rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, self._handles[uuid])
+        rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, self._handle(uuid))
         return None if rates is None else float(rates.gpu) / 100
 
-    @property
-    def _handles(self) -> dict[str, Any]:
-        """Handles of NVML, by the UUID of the GPU."""
-        return {uuid: handle for uuid, (_, handle) in self._found.items()}
+    def _handle(self, uuid: str) -> Any:
+        """Return NVML's handle of a GPU."""
+        return self._found[uuid][1]
 
     @cached_property
     def _found(self) -> dict[str, tuple[int, Any]]:
@@ -119,8 +118,11 @@ class Nvml:
                     error,
                 )
             return {}
-        found = ((number, handle) for number in range(count) for handle in _parts(number))
-        return {str(pynvml.nvmlDeviceGetUUID(handle)): (number, handle) for number, handle in found}
+        found: dict[str, tuple[int, Any]] = {}
+        for number in range(count):
+            for handle in _parts(number):
+                found[str(pynvml.nvmlDeviceGetUUID(handle))] = number, handle
+        return found
 
 
 def driver_version() -> str | None:

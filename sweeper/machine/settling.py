@@ -55,29 +55,26 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
         # The message is about GPU memory, although the trial has no GPU. Either XLA uses these
         # words for the memory of the CPU, or the notebook uses a GPU that the sweep does not know.
         reason = Reason.OUT_OF_HOST_MEMORY
-    had_all = {
-        Reason.OUT_OF_MEMORY: had.had_gpu_memory,
-        Reason.OUT_OF_HOST_MEMORY: had.had_host_memory,
-    }
-    match had_all.get(reason) if reason is not None else None, had.fault:
-        case False, _:
-            if reason is not Reason.OUT_OF_HOST_MEMORY or not had.shared_with_sweep:
-                return replace(outcome, reason=reason)
-            message = f"another sweep uses this machine's memory, too: {outcome.message}"
-            return replace(outcome, state=TrialState.STOPPED, reason=reason, message=message)
-        case True, Fault.MAYBE_GPU_MEMORY:
+        outcome = replace(outcome, reason=reason)
+    message = outcome.message
+    if reason is Reason.OUT_OF_MEMORY:
+        had_all_memory = had.had_gpu_memory
+    elif reason is Reason.OUT_OF_HOST_MEMORY:
+        had_all_memory = had.had_host_memory
+    elif had.failed_gpus is not None:
+        message = f"{had.failed_gpus} has failed; the trial's message: {message}"
+        reason = Reason.GPU_FAULT
+        return replace(outcome, state=TrialState.STOPPED, reason=reason, message=message)
+    elif had.fault is Fault.CUDA and had.shares_by_mps:
+        return replace(outcome, reason=Reason.GPU_FAULT)
+    else:
+        return outcome
+    if had_all_memory:
+        if had.fault is Fault.MAYBE_GPU_MEMORY:
             return replace(outcome, reason=Reason.CELL_ERROR)
-        case True, _:
-            assert reason is not None
-            message = f"{_DOES_NOT_FIT[reason]}: {outcome.message}"
-            return replace(outcome, reason=reason, message=message, is_infeasible=True)
-        case None, _ if had.failed_gpus is not None:
-            return replace(
-                outcome,
-                state=TrialState.STOPPED,
-                reason=Reason.GPU_FAULT,
-                message=f"{had.failed_gpus} has failed; the trial's message: {outcome.message}",
-            )
-        case None, Fault.CUDA if had.shares_by_mps:
-            return replace(outcome, reason=Reason.GPU_FAULT)
+        message = f"{_DOES_NOT_FIT[reason]}: {message}"
+        return replace(outcome, message=message, is_infeasible=True)
+    if reason is Reason.OUT_OF_HOST_MEMORY and had.shared_with_sweep:
+        message = f"another sweep uses this machine's memory, too: {message}"
+        return replace(outcome, state=TrialState.STOPPED, message=message)
     return outcome

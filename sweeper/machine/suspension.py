@@ -53,19 +53,19 @@ class CudaCheckpoints:
 
     def lock(self, pid: int) -> None:
         """Let the process's submitted work end, and block its further calls of CUDA."""
-        _call(lambda process: process.lock(timeout_ms=_LOCK_MS), pid)
+        _call(pid, "lock", timeout_ms=_LOCK_MS)
 
     def checkpoint(self, pid: int) -> None:
         """Copy the GPU memory of a locked process to host memory, and release the GPU."""
-        _call(lambda process: process.checkpoint(), pid)
+        _call(pid, "checkpoint")
 
     def restore(self, pid: int) -> None:
         """Copy the memory back to the same GPU. The process is still locked."""
-        _call(lambda process: process.restore(), pid)
+        _call(pid, "restore")
 
     def unlock(self, pid: int) -> None:
         """Let a locked process call CUDA again."""
-        _call(lambda process: process.unlock(), pid)
+        _call(pid, "unlock")
 
 
 def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -> None:
@@ -129,11 +129,12 @@ def end(group: int) -> None:
     _signal(group, signal.SIGKILL)
 
 
-def _call(step: Callable[..., object], pid: int) -> None:
+def _call(pid: int, method: str, **options: int) -> None:
+    """Call a method of cuda-core's `Process` for a process."""
     from cuda.core.checkpoint import Process
 
     try:
-        step(Process(pid))
+        getattr(Process(pid), method)(**options)
     except Exception as error:
         raise DriverError(f"process {pid}: {error}") from error
 

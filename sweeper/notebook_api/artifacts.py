@@ -41,7 +41,8 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
     """
     source = Path(os.path.abspath(path))
     name = source.name if name is None else name
-    if name.startswith(".") or name.endswith(PART) or not name or {"/", "\\", "\0"} & set(name):
+    is_plain = name and {"/", "\\", "\0"}.isdisjoint(name)
+    if not is_plain or name.startswith(".") or name.endswith(PART):
         raise ValueError(
             f"save_artifact(name={name!r}): expected a plain file name such as 'model.pt', without "
             "slashes, without a dot at its start and without '.part' at its end"

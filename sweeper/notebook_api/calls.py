@@ -96,8 +96,14 @@ def _says_what_is_missing(report: _Call) -> _Call:
 
     @functools.wraps(report)
     def with_step(*step: Any, **metrics: Any) -> None:
-        if not step:
-            raise TypeError(_without_step(metrics))
+        if not step and "step" not in metrics:
+            values = [f"{name}=…" for name in metrics]
+            right = ", ".join(["step=…", *values])
+            given = ", ".join(values)
+            raise TypeError(
+                f"report({given}): the step is missing; write sweeper.report({right}) with a whole "
+                f"number that increases, or sweeper.score({given}) for a final value"
+            )
         report(*step, **metrics)
 
     return cast("_Call", with_step)
@@ -113,7 +119,7 @@ def trial() -> TrialInfo:
 
 
 @_says_what_is_missing
-def report(step: int, /, **metrics: Any) -> None:
+def report(step: int, **metrics: Any) -> None:
     """Report the values of one step while the notebook runs. Each metric becomes a series.
 
     Args:
@@ -132,17 +138,6 @@ def report(step: int, /, **metrics: Any) -> None:
         raise TypeError(f"report(step=…): expected a whole number, got {step!r}")
     _reporter.send(Point(step=int(whole), metrics=_floats("report", metrics)))
     _end_if_asked()
-
-
-def _without_step(metrics: Mapping[str, Any]) -> str:
-    """Return a message that shows how to correct a call of `report` without a step."""
-    values = ", ".join(f"{name}=…" for name in metrics if name != "step")
-    if "step" in metrics:
-        return f"report(step=…): write the step first and without a name: report(epoch, {values})"
-    return (
-        f"report({values}): the step is missing; write report(epoch, {values}) with a whole number "
-        f"that increases, or score({values}) for a final value"
-    )
 
 
 def observed(point: Point) -> None:
@@ -207,7 +202,9 @@ def _announce(fact: str, *, is_new: bool = False) -> None:
         is_new: Whether to send the fact at each call. If not, each process sends it only once.
     """
     path = os.environ.get(REPORTS_VARIABLE)
-    if path is not None and (is_new or fact not in _announced) and send(path, {fact: True}):
+    if path is None or (fact in _announced and not is_new):
+        return
+    if send(path, {fact: True}):
         _announced.add(fact)
 
 

@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from .artifacts import PART
 from .calls import trial
 from .disks import insist, is_in_sweep
 from .generators import random_states, restore_random_states
 
 _NAME = re.compile(r"(\d{6,})\.ckpt")
-_PART = ".part"
 _PICKLE = "content.pkl"
 #: Whether the last checkpoint was left out because it could not be written. If so, the next
 #: checkpoint is tried only once.
@@ -66,26 +66,34 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
         raise ValueError(f"save_checkpoint(keep=…): expected 1 or more, got {keep!r}")
     content = content_of(state)
     folder = Path(os.path.abspath(trial().folder))
+    write = partial(_saved, content, folder, keep)
     global _left_out
     try:
-        path = insist(partial(_saved, content, folder, keep), limit_s=0.0 if _left_out else None)
+        path = insist(write, is_patient=not _left_out)
     except OSError as error:
         if not is_in_sweep():
+            if isinstance(error.__cause__, FileNotFoundError):
+                return write()  # Another process has removed the unfinished file or its folder.
             raise
         if not _left_out:
             warnings.warn(
                 f"{error}; this checkpoint is left out, and the training continues", stacklevel=2
             )
         _left_out = True
-        return next(iter(checkpoint_files(folder)), folder / "000001.ckpt")
+        earlier = checkpoint_files(folder)
+        return earlier[0] if earlier else folder / "000001.ckpt"
     _left_out = False
     return path
 
 
 def _saved(content: Mapping[str, Any], folder: Path, keep: int) -> Path:
     try:
-        path = _write_next(content, folder)
-        for old in checkpoint_files(folder)[keep:]:
+        folder.mkdir(parents=True, exist_ok=True)
+        earlier = checkpoint_files(folder)
+        number = int(earlier[0].stem) + 1 if earlier else 1
+        path = folder / f"{number:06d}.ckpt"
+        write_file(content, path)
+        for old in earlier[keep - 1 :]:
             old.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(
@@ -93,19 +101,6 @@ def _saved(content: Mapping[str, Any], folder: Path, keep: int) -> Path:
             f"save_checkpoint: cannot write into {folder}: {error.strerror or error}; "
             "the previous checkpoint is unchanged",
         ) from error
-    return path
-
-
-def _write_next(content: Mapping[str, Any], folder: Path, tries: int = 4) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
-        path = folder / f"{number:06d}.ckpt"
-        write_file(content, path)
-    except FileNotFoundError:  # Another process is removing the file or its folder.
-        if tries == 1:
-            raise
-        return _write_next(content, folder, tries - 1)
     return path
 
 
@@ -160,11 +155,12 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
     The list is empty if the folder does not exist.
     """
-    with suppress(FileNotFoundError):
-        names = [name for name in os.listdir(folder) if is_checkpoint(name)]
-        names.sort(key=lambda name: int(name.partition(".")[0]), reverse=True)
-        return [Path(folder, name) for name in names]
-    return []
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    found = [Path(folder, name) for name in names if is_checkpoint(name)]
+    return sorted(found, key=lambda path: int(path.stem), reverse=True)
 
 
 def is_checkpoint(name: str) -> bool:
@@ -292,9 +288,9 @@ def write_file(content: Mapping[str, Any], path: Path) -> None:
         TypeError: A value cannot be pickled. No file is left.
         OSError: The disk is full or the folder is read-only.
     """
-    part = path.with_name(path.name + _PART)
+    part = path.with_name(path.name + PART)
     try:
-        for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # An earlier attempt was killed.
+        for abandoned in path.parent.glob(f"*.ckpt{PART}"):  # An earlier attempt was killed.
             abandoned.unlink(missing_ok=True)
         with part.open("wb") as file:
             _dump(content, file)

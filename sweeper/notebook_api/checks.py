@@ -132,8 +132,8 @@ def overfits_one_batch(
             aim = losses[0] / 10 if target is None else target
             if target is None and aim <= 0:
                 raise ValueError(
-                    f"overfits_one_batch(target=…): the loss begins at {losses[0]:.4g}, of which a "
-                    "tenth is no target; state the loss to reach, as in target=-10"
+                    f"overfits_one_batch: the loss begins at {losses[0]:.4g}, and cannot reach a "
+                    "tenth of it, the default target; state another one, as in target=-10"
                 )
             can_learn = math.isfinite(losses[-1]) and loss.requires_grad
             if losses[-1] <= aim or not can_learn or done == steps:
@@ -274,7 +274,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _states(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: value.state_dict() if has_state(value) else value for k, value in state.items()}
+    found = dict(state)
+    for name, value in state.items():
+        if has_state(value):
+            found[name] = value.state_dict()
+    return found
 
 
 def _differing(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[str]:
@@ -284,15 +288,18 @@ def _differing(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[st
 
 def _digests(value: Any, place: str = "") -> dict[str, bytes]:
     """Return a digest of the bits of each part of a value, by names such as `model.weight`."""
+    found: dict[str, bytes] = {}
     if isinstance(value, Mapping):
-        parts = [(f"{place}.{key}".lstrip("."), part) for key, part in value.items()]
+        for key, part in value.items():
+            found.update(_digests(part, f"{place}.{key}".lstrip(".")))
     elif isinstance(value, (list, tuple)):
-        parts = [(f"{place}[{index}]", part) for index, part in enumerate(value)]
+        for index, part in enumerate(value):
+            found.update(_digests(part, f"{place}[{index}]"))
     else:
         file = io.BytesIO()
         _Pickler(file).dump(value)
-        return {place: hashlib.blake2b(file.getbuffer()).digest()}
-    return {inner: digest for name, part in parts for inner, digest in _digests(part, name).items()}
+        found[place] = hashlib.blake2b(file.getbuffer()).digest()
+    return found
 
 
 class _Pickler(pickle.Pickler):
@@ -306,5 +313,5 @@ class _Pickler(pickle.Pickler):
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(value, torch.Tensor):
             return None
-        flat = value.detach().to_dense().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        return str(value.dtype), tuple(value.shape), flat.tobytes()
+        flat = value.detach().to_dense().cpu().contiguous().flatten()
+        return str(value.dtype), tuple(value.shape), flat.view(torch.uint8).numpy().tobytes()

@@ -25,30 +25,30 @@ def is_in_sweep() -> bool:
     return TRIAL_VARIABLE in os.environ
 
 
-def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
+def insist(write: Callable[[], T], *, is_patient: bool = True) -> T:
     """Call `write` until it succeeds, and return its result.
 
     In a notebook that is run by hand, call it only once.
 
     Args:
         write: Function that writes to a disk.
-        limit_s: Seconds for which the call is repeated. Default: `PATIENCE_S`.
+        is_patient: Whether the call is repeated in a trial, for `PATIENCE_S` seconds.
 
     Raises:
-        OSError: The call still fails after the limit.
+        OSError: The call still fails after this time.
     """
-    limit_s = PATIENCE_S if limit_s is None else limit_s
-    until_s, is_told = time.monotonic() + limit_s, False
+    until_s = time.monotonic() + PATIENCE_S
+    is_told = False
     while True:
         try:
             return write()
         except OSError as error:
-            is_late = time.monotonic() >= until_s
-            if is_late or not is_in_sweep() or _is_of_the_source(error):
+            may_repeat = is_patient and is_in_sweep() and not _is_of_the_source(error)
+            if not may_repeat or time.monotonic() >= until_s:
                 raise
             if not is_told:
+                warnings.warn(f"{error}; trying again for {PATIENCE_S:g} s", stacklevel=3)
                 is_told = True
-                warnings.warn(f"{error}; trying again for {limit_s:g} s", stacklevel=3)
         time.sleep(_PAUSE_S)
 
 
@@ -59,4 +59,5 @@ def _is_of_the_source(error: OSError) -> bool:
     """
     if not isinstance(error, shutil.Error):
         return False
-    return any(not Path(source).exists() for source, *_ in error.args[0])
+    sources = [Path(source) for source, *_ in error.args[0]]
+    return any(not source.exists() for source in sources)

@@ -41,14 +41,16 @@ class Reporter:
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
         # A forked child has only a copy of its parent's session, which cannot display anything.
-        if shell is None or os.environ.get(KERNEL_VARIABLE, str(os.getpid())) != str(os.getpid()):
+        own_pid = str(os.getpid())
+        if shell is None or os.environ.get(KERNEL_VARIABLE, own_pid) != own_pid:
             return
         is_carried = not is_sent and MARK_VARIABLE in os.environ
         with self._lock:
             self._remember(point)
             self._is_behind = True
             # A cell that is executed again has lost its table, and needs a new one.
-            is_new, self._cell = self._cell != shell.execution_count, shell.execution_count
+            is_new = self._cell != shell.execution_count
+            self._cell = shell.execution_count
             is_due = time.monotonic() - self._displayed_at_s >= _MIN_INTERVAL_S
             if is_new or is_carried or is_due:
                 self._show(shell, point if is_carried else None, update=not is_new)
@@ -63,10 +65,12 @@ class Reporter:
                 self._show(shell, None, update=True)
 
     def _show(self, shell: Any, point: Point | None, *, update: bool) -> None:
-        encoded = {} if point is None else {MIME: point.encode()}
+        data: dict[str, Any] = {"text/plain": self._text(), "text/html": self._html()}
+        if point is not None:
+            data[MIME] = point.encode()
         try:
             shell.display_pub.publish(
-                data={"text/plain": self._text(), "text/html": self._html(), **encoded},
+                data=data,
                 metadata={},
                 transient={"display_id": f"sweeper-{self._cell}"},
                 update=update,
@@ -76,7 +80,8 @@ class Reporter:
             # display that carries a point is needed.
             if point is not None:
                 raise
-        self._displayed_at_s, self._is_behind = time.monotonic(), False
+        self._displayed_at_s = time.monotonic()
+        self._is_behind = False
 
     def _remember(self, point: Point) -> None:
         if point.step is None:
@@ -89,33 +94,42 @@ class Reporter:
             self._series.setdefault(name, []).append(value)
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        rows = [
-            (name, f"{values[-1]:.6g}", _sparkline(values)) for name, values in self._series.items()
-        ]
-        return rows + [(name, f"{value:.6g}", "final") for name, value in self._finals.items()]
+        rows = []
+        for name, values in self._series.items():
+            rows.append((name, f"{values[-1]:.6g}", _sparkline(values)))
+        for name, value in self._finals.items():
+            rows.append((name, f"{value:.6g}", "final"))
+        return rows
 
     def _text(self) -> str:
-        head = [] if self._last_step is None else [f"step {self._last_step}"]
-        return "\n".join(head + [f"{n:<16} {v:>12}  {line}" for n, v, line in self._rows()])
+        lines = [] if self._last_step is None else [f"step {self._last_step}"]
+        for name, value, sparkline in self._rows():
+            lines.append(f"{name:<16} {value:>12}  {sparkline}")
+        return "\n".join(lines)
 
     def _html(self) -> str:
-        head = "" if self._last_step is None else f"<caption>step {self._last_step}</caption>"
-        rows = "".join(
-            f"<tr><td>{html.escape(n)}</td><td>{v}</td><td>{line}</td></tr>"
-            for n, v, line in self._rows()
-        )
-        return f"<table>{head}{rows}</table>"
+        parts = [] if self._last_step is None else [f"<caption>step {self._last_step}</caption>"]
+        for row in self._rows():
+            cells = "".join(f"<td>{html.escape(text)}</td>" for text in row)
+            parts.append(f"<tr>{cells}</tr>")
+        return f"<table>{''.join(parts)}</table>"
 
 
 def _sparkline(values: list[float]) -> str:
-    n = min(len(values), _SPARKLINE_WIDTH)
-    picked = [values[round(i * (len(values) - 1) / max(1, n - 1))] for i in range(n)]
-    finite = [v for v in picked if math.isfinite(v)]
+    picked = values
+    if len(values) > _SPARKLINE_WIDTH:
+        distance = (len(values) - 1) / (_SPARKLINE_WIDTH - 1)
+        picked = [values[round(distance * bar)] for bar in range(_SPARKLINE_WIDTH)]
+    finite = [value for value in picked if math.isfinite(value)]
     if not finite:
         return ""
     # Halve all numbers, because the difference of two large floats could overflow.
-    low, span = min(finite) / 2, (max(finite) / 2 - min(finite) / 2) or 1.0
-    return "".join(
-        _BARS[int((v / 2 - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·"
-        for v in picked
-    )
+    low, high = min(finite) / 2, max(finite) / 2
+    bars = ""
+    for value in picked:
+        if math.isfinite(value):
+            height = (value / 2 - low) / ((high - low) or 1.0)
+            bars += _BARS[int(height * (len(_BARS) - 1))]
+        else:
+            bars += "·"
+    return bars

@@ -87,17 +87,20 @@ class Point:
 
     def encode(self) -> dict[str, Any]:
         """Encode the point as JSON data. NaN and infinities, which JSON lacks, become strings."""
-        source = {} if self.source is PointSource.REPORTED else {"source": str(self.source)}
-        library = {"library": self.library} if self.library else {}
-        metrics = {k: encode_float(v) for k, v in self.metrics.items()}
-        return {"step": self.step, "metrics": metrics, **source, **library}
+        metrics = {name: encode_float(value) for name, value in self.metrics.items()}
+        data: dict[str, Any] = {"step": self.step, "metrics": metrics}
+        if self.source is not PointSource.REPORTED:
+            data["source"] = str(self.source)
+        if self.library:
+            data["library"] = self.library
+        return data
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Point:
         """Decode the output of `encode`. All numbers are the same to the last bit."""
         return cls(
             step=data["step"],
-            metrics={_encodable(k): float(v) for k, v in data["metrics"].items()},
+            metrics={_encodable(name): float(value) for name, value in data["metrics"].items()},
             source=PointSource(data.get("source", PointSource.REPORTED)),
             library=str(data.get("library", "")),
         )

@@ -42,10 +42,18 @@ _OF_MACHINE = "system/"
 
 def observe(module: Any) -> None:
     """Use the logs of a module's library as reports from now on, if the library is known."""
-    known, name = json.loads(os.environ.get(OBSERVED_VARIABLE, "null")), module.__name__
-    if known is not None and name not in _acted_on and (known["reports"] or name == "mlflow"):
+    known, name = _how_to_observe(), module.__name__
+    if name in _acted_on or not known:
+        return
+    if known["reports"] or name == "mlflow":
         _acted_on.add(name)
         _LIBRARIES[name](module)
+
+
+def _how_to_observe() -> dict[str, Any]:
+    """Return the content of `OBSERVED_VARIABLE`. Empty in a notebook that is run by hand."""
+    known: dict[str, Any] = json.loads(os.environ.get(OBSERVED_VARIABLE, "{}"))
+    return known
 
 
 def _report(
@@ -65,11 +73,13 @@ def _report(
         source: Way in which the library has stated the values.
     """
     metrics = {}
-    for name, value in values.items():
-        if not isinstance(value, str) and _owners.setdefault(str(name), library) == library:
-            # Leave out a value that is not a number.
-            with suppress(TypeError, ValueError, OverflowError, RuntimeError):
-                metrics[str(name)] = float(value)
+    for key, value in values.items():
+        name = str(key)
+        if isinstance(value, str) or _owners.setdefault(name, library) != library:
+            continue
+        # Leave out a value that is not a number.
+        with suppress(TypeError, ValueError, OverflowError, RuntimeError):
+            metrics[name] = float(value)
     if metrics:
         observed(Point(step=int(step), metrics=metrics, source=source, library=library))
 
@@ -94,37 +104,56 @@ def _step_of(name: str, step: int | None, *, run: str = "") -> int:
         step: Step that the notebook has given. None or `_NO_STEP` if it has given none.
         run: Id of an MLflow run other than the trial's, which has its own counts.
     """
-    if step is None or step is _NO_STEP:
-        if (run, name) not in _counts and not run:
-            known = json.loads(os.environ.get(OBSERVED_VARIABLE, "null")) or {}
-            _counts[run, name] = known.get("begun", {}).get(name, 0)
-        step = _counts[run, name]
-        _counts[run, name] += 1
-    return step
+    if step is not None and step is not _NO_STEP:
+        return step
+    if (run, name) not in _counts and not run:
+        begun = _how_to_observe().get("begun", {})
+        _counts[run, name] = begun.get(name, 0)
+    _counts[run, name] += 1
+    return _counts[run, name] - 1
 
 
-def _after(owner: Any, name: str, report: Callable[..., None]) -> None:
-    """Call `report` after each call of a function, with the same arguments.
+#: What takes the place of a library's function: it gets a function that makes the call, and the
+#: arguments of the call by name, which it may change before.
+_Substitute = Callable[[Callable[[], Any], dict[str, Any]], Any]
+
+
+def _replace(owner: Any, name: str, substitute: _Substitute) -> None:
+    """Replace a function of a library.
 
     Args:
         owner: Class or module of the function.
         name: Name of the function.
-        report: Function that is called with the same arguments.
+        substitute: Function that takes its place.
     """
     function = getattr(owner, name)
+    parameters = signature(function)
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        result = function(*arguments, **options)
-        report(*arguments, **options)
-        return result
+        try:
+            given = parameters.bind(*arguments, **options)
+        except TypeError:  # The library's own error names the function.
+            return function(*arguments, **options)
+        return substitute(lambda: function(*given.args, **given.kwargs), given.arguments)
 
     setattr(owner, name, call)
 
 
+def _after(owner: Any, name: str, report: Callable[[Mapping[str, Any]], None]) -> None:
+    """Call `report` after each call of a library's function, with its arguments by name."""
+
+    def call(go_on: Any, given: Mapping[str, Any]) -> Any:
+        result = go_on()
+        report(given)
+        return result
+
+    _replace(owner, name, call)
+
+
 def _keras(module: Any) -> None:
-    def report(_: Any, epoch: int, logs: Any = None) -> None:
-        _report("Keras", epoch, logs or {})
+    def report(given: Mapping[str, Any]) -> None:
+        _report("Keras", given["epoch"], given.get("logs") or {})
 
     # `keras.callbacks` and `keras.src.callbacks` have the same class: replace its method once.
     if not hasattr(module.CallbackList.on_epoch_end, "__wrapped__"):
@@ -132,8 +161,8 @@ def _keras(module: Any) -> None:
 
 
 def _transformers(module: Any) -> None:
-    def report(trainer: Any, logs: Any, *_: Any, **__: Any) -> None:
-        _report("Transformers", trainer.state.global_step, logs)
+    def report(given: Mapping[str, Any]) -> None:
+        _report("Transformers", given["self"].state.global_step, given["logs"])
 
     _after(module.Trainer, "log", report)
 
@@ -149,31 +178,30 @@ def _lightning(module: Any) -> None:
         new = {name: value for name, value in newest.items() if value is not old.get(name)}
         _report("Lightning", epoch, new)
 
-    loop_class = getattr(module, "_FitLoop", None) or module.FitLoop
-    end_epoch = loop_class.on_advance_end
-
     # When Lightning's own function returns, the values of all hooks are known, and checkpoints are
     # saved.
-    @functools.wraps(end_epoch)
-    def observed_end(loop: Any) -> None:
-        epoch = loop.trainer.current_epoch
-        end_epoch(loop)
-        report(loop.trainer, epoch)
+    def end_epoch(go_on: Any, given: Mapping[str, Any]) -> None:
+        trainer = given["self"].trainer
+        epoch = trainer.current_epoch
+        go_on()
+        report(trainer, epoch)
 
-    loop_class.on_advance_end = observed_end
-    for name in ("validate", "test"):
-        _after(
-            module.Trainer, name, lambda trainer, *_, **__: report(trainer, trainer.current_epoch)
-        )
+    def end_evaluation(given: Mapping[str, Any]) -> None:
+        report(given["self"], given["self"].current_epoch)
+
+    loop_class = getattr(module, "_FitLoop", None) or module.FitLoop
+    _replace(loop_class, "on_advance_end", end_epoch)
+    _after(module.Trainer, "validate", end_evaluation)
+    _after(module.Trainer, "test", end_evaluation)
 
 
 def _xgboost(module: Any) -> None:
-    def report(container: Any, _: Any, epoch: int, *__: Any) -> None:
-        sets = container.history.items()
-        newest = {
-            f"{data}-{name}": values[-1] for data, series in sets for name, values in series.items()
-        }
-        _report("XGBoost", epoch, newest)
+    def report(given: Mapping[str, Any]) -> None:
+        newest = {}
+        for data, series in given["self"].history.items():
+            for name, values in series.items():
+                newest[f"{data}-{name}"] = values[-1]
+        _report("XGBoost", given["epoch"], newest)
 
     _after(module.CallbackContainer, "after_iteration", report)
 
@@ -181,46 +209,41 @@ def _xgboost(module: Any) -> None:
 def _lightgbm(module: Any) -> None:
     def report(env: Any) -> None:
         results = env.evaluation_result_list or ()
-        _report(
-            "LightGBM",
-            env.iteration,
-            {f"{data}-{name}": value for data, name, value, *_ in results},
-        )
+        values = {f"{data}-{name}": value for data, name, value, *_ in results}
+        _report("LightGBM", env.iteration, values)
 
-    train = module.train
-
-    @functools.wraps(train)
-    def observed_train(*arguments: Any, **options: Any) -> Any:
-        options["callbacks"] = [*(options.get("callbacks") or ()), report]
-        return train(*arguments, **options)
+    def train(go_on: Any, given: dict[str, Any]) -> Any:
+        given["callbacks"] = [*(given.get("callbacks") or ()), report]
+        return go_on()
 
     places: list[Any] = [module, *map(import_module, ("lightgbm.engine", "lightgbm.sklearn"))]
     for place in places:
-        place.train = observed_train
+        _replace(place, "train", train)
 
 
 def _fastai(module: Any) -> None:
-    def report(recorder: Any) -> None:
+    def report(given: Mapping[str, Any]) -> None:
+        recorder = given["self"]
         _report("fastai", recorder.epoch, dict(zip(recorder.metric_names, recorder.log)))
 
     _after(module.Recorder, "after_epoch", report)
 
 
 def _tensorboard(module: Any) -> None:
-    # The parameters have torch's names, because users may pass them by keyword.
-    def report(
-        _: Any, tag: str, scalar_value: Any, global_step: Any = None, *__: Any, **___: Any
-    ) -> None:
-        _report("TensorBoard", _step_of(tag, global_step), {tag: scalar_value})
+    def report(given: Mapping[str, Any]) -> None:
+        tag = given["tag"]
+        step = _step_of(tag, given.get("global_step"))
+        _report("TensorBoard", step, {tag: given["scalar_value"]})
 
     _after(module.SummaryWriter, "add_scalar", report)
 
 
 def _mlflow(module: Any) -> None:
     """Direct MLflow's calls into the run of the trial, and use its metrics as points."""
-    known = json.loads(os.environ[OBSERVED_VARIABLE])
+    known = _how_to_observe()
     uri, version = known["mlflow"]["uri"], known["mlflow"]["version"]
-    if uri.startswith("sqlite") and module.__version__.split(".")[:2] != version.split(".")[:2]:
+    is_same_version = module.__version__.split(".")[:2] == version.split(".")[:2]
+    if uri.startswith("sqlite") and not is_same_version:
         warnings.warn(
             f"MLflow {module.__version__} in the notebook and {version} in the sweep cannot share "
             f"a store of {uri.partition(':')[0]}: this notebook logs to its own store, not to the "
@@ -283,9 +306,13 @@ class _RunOfTrial:
         run_id = self._trial["run_id"]
         if run_id is None:
             return self._temporary()
-        end_s, why = time.monotonic() + _AWAY_LIMIT_S, "MLflow is unavailable"
+        end_s = time.monotonic() + _AWAY_LIMIT_S
+        why = "MLflow is unavailable"
         has_answered = False
-        while not (found := self._found()):
+        while True:
+            found = self._found()
+            if found:
+                return found[0]
             if found is not None and not has_answered:
                 has_answered = True
                 end_s = time.monotonic() + _RUN_LIMIT_S
@@ -294,7 +321,6 @@ class _RunOfTrial:
                 _warn(why)
                 return self._temporary()
             time.sleep(_LOOK_S)
-        return found[0]
 
     def _found(self) -> list[str] | None:
         """Return the id of the trial's run, if MLflow has this run. None if MLflow is unavailable.
@@ -302,14 +328,13 @@ class _RunOfTrial:
         Ask only once. One thread asks at a time, because it changes environment variables of the
         process.
         """
-        trial = self._trial
         wanted = (
-            f"tags.`sweeper.run_id` = '{trial['run_id']}' "
-            f"and tags.`sweeper.study_id` = '{trial['study_id']}'"
+            f"tags.`sweeper.run_id` = '{self._trial['run_id']}' "
+            f"and tags.`sweeper.study_id` = '{self._trial['study_id']}'"
         )
         try:
             with self._looking, _environment(_ONE_CALL):
-                experiment_id = self._set_experiment(trial["study"]).experiment_id
+                experiment_id = self._set_experiment(self._trial["study"]).experiment_id
                 found = self._module.MlflowClient().search_runs([experiment_id], wanted)
         except self._module.exceptions.MlflowException as error:
             if error.error_code not in (_LOCKED, _INTERNAL):
@@ -405,18 +430,21 @@ def _survive_the_server(client_class: Any, run: _RunOfTrial) -> None:
     logs goes to the temporary folder. The sweep receives the metrics as points in any case.
     """
 
-    def surviving(method: Any) -> Any:
-        @functools.wraps(method)
-        def call(self: Any, run_id: str, *rest: Any, **more: Any) -> Any:
-            if not run.is_known or not run.has(run_id):
-                return method(self, run_id, *rest, **more)
-            return run.calling(lambda: method(run.client(self), run.id, *rest, **more))
+    def call(go_on: Any, given: dict[str, Any]) -> Any:
+        if not run.is_known or not run.has(given["run_id"]):
+            return go_on()
+        known = given["self"]
 
-        return call
+        def in_store() -> Any:
+            given.update(run_id=run.id, self=run.client(known))
+            return go_on()
+
+        return run.calling(in_store)
 
     for name, method in list(vars(client_class).items()):
-        if callable(method) and [*signature(method).parameters][1:2] == ["run_id"]:
-            setattr(client_class, name, surviving(method))
+        names = list(signature(method).parameters) if callable(method) else []
+        if names[1:2] == ["run_id"]:
+            _replace(client_class, name, call)
 
 
 def _namespaces(module: Any) -> list[Any]:
@@ -434,77 +462,66 @@ def _join_experiment(module: Any, run: _RunOfTrial) -> None:
         return str(run.experiment().experiment_id)
 
     for place in _namespaces(module):
-        place.set_experiment, place.create_experiment = set_experiment, create_experiment
+        place.set_experiment = set_experiment
+        place.create_experiment = create_experiment
 
 
 def _join_starts(module: Any, run: _RunOfTrial) -> None:
     """Make `start_run` use the trial's run, unless the call asks for another or a nested run."""
-    start_run = module.start_run
 
-    @functools.wraps(start_run)
-    def join_run(
-        run_id: Any = None, experiment_id: Any = None, run_name: Any = None, *rest: Any, **more: Any
-    ) -> Any:
-        is_nested = (rest and rest[0]) or more.get("nested") or more.get("parent_run_id")
-        if run_id is not None or is_nested:
-            return start_run(run_id, experiment_id, run_name, *rest, **more)
-        return run.calling(lambda: start_run(run.id, None, None, *rest, **more))
+    def start_run(go_on: Any, given: dict[str, Any]) -> Any:
+        if given.get("run_id") or given.get("nested") or given.get("parent_run_id"):
+            return go_on()
+
+        def join() -> Any:
+            given.update(run_id=run.id, experiment_id=None, run_name=None)
+            return go_on()
+
+        return run.calling(join)
 
     for place in _namespaces(module):
-        place.start_run = join_run
+        _replace(place, "start_run", start_run)
 
 
 def _leave_open(client_class: Any, run: _RunOfTrial) -> None:
     """Keep the notebook from ending the trial's run. It may end other runs."""
-    set_terminated = client_class.set_terminated
 
-    def end_other(self: Any, run_id: str, *rest: Any, **more: Any) -> None:
-        if not run.has(run_id):
-            set_terminated(self, run_id, *rest, **more)
+    def end_other(go_on: Any, given: Mapping[str, Any]) -> None:
+        if not run.has(given["run_id"]):
+            go_on()
 
-    client_class.set_terminated = end_other
+    _replace(client_class, "set_terminated", end_other)
 
 
 def _soften_params(module: Any, run: _RunOfTrial) -> None:
     """Store a param as a tag if the trial's run already has another value for it."""
-    log_param = module.MlflowClient.log_param
 
-    def log_softly(self: Any, run_id: str, key: str, value: Any, *rest: Any, **more: Any) -> Any:
+    def log_softly(go_on: Any, given: Mapping[str, Any]) -> Any:
         try:
-            return log_param(self, run_id, key, value, *rest, **more)
+            return go_on()
         except module.exceptions.MlflowException:
-            if not run.has(run_id):
+            if not run.has(given["run_id"]):
                 raise
-            self.set_tag(run_id, f"notebook.{key}", value)
+            value = given["value"]
+            given["self"].set_tag(given["run_id"], f"notebook.{given['key']}", value)
             return value
 
-    module.MlflowClient.log_param = log_softly
+    _replace(module.MlflowClient, "log_param", log_softly)
 
 
 def _mark_steps(module: Any) -> None:
     """Let MLflow pass on whether a call gives a step. By itself, it passes 0 if there is none."""
-    log_one, log_several = module.log_metric, module.log_metrics
+
+    def mark(go_on: Any, given: dict[str, Any]) -> Any:
+        if given.get("step") is None:
+            given["step"] = _NO_STEP
+        return go_on()
+
     queue = import_module("mlflow.utils.autologging_utils.client").MlflowAutologgingQueueingClient
-    log_queued = queue.log_metrics
-
-    @functools.wraps(log_one)
-    def log_metric(key: str, value: Any, step: Any = None, *rest: Any, **more: Any) -> Any:
-        return log_one(key, value, _NO_STEP if step is None else step, *rest, **more)
-
-    @functools.wraps(log_several)
-    def log_metrics(metrics: Any, step: Any = None, *rest: Any, **more: Any) -> Any:
-        return log_several(metrics, _NO_STEP if step is None else step, *rest, **more)
-
-    @functools.wraps(log_queued)
-    def log_automatically(
-        self: Any, run_id: Any, metrics: Any, step: Any = None, *rest: Any, **more: Any
-    ) -> Any:
-        step = _NO_STEP if step is None else step
-        return log_queued(self, run_id, metrics, step, *rest, **more)
-
-    queue.log_metrics = log_automatically
+    _replace(queue, "log_metrics", mark)
     for place in _namespaces(module):
-        place.log_metric, place.log_metrics = log_metric, log_metrics
+        _replace(place, "log_metric", mark)
+        _replace(place, "log_metrics", mark)
 
 
 def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> None:
@@ -515,43 +532,37 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
         run: The trial's run.
         reports: Whether metrics count as reports.
     """
-    log_metric, log_batch = client_class.log_metric, client_class.log_batch
 
     def step_of(run_id: str, key: str, step: Any) -> int:
         return _step_of(key, step, run="" if run.has(run_id) else run_id)
 
     def report(run_id: str, step: int, values: Mapping[str, Any]) -> None:
         if reports and run.has(run_id):
-            values = {
-                key: value for key, value in values.items() if not key.startswith(_OF_MACHINE)
-            }
-            _report("MLflow", step, values, PointSource.LOGGED)
+            own = {key: value for key, value in values.items() if not key.startswith(_OF_MACHINE)}
+            _report("MLflow", step, own, PointSource.LOGGED)
 
-    def observed_metric(
-        self: Any, run_id: str, key: str, value: Any, timestamp: Any = None, step: Any = None,
-        *rest: Any, **more: Any,
-    ) -> Any:  # fmt: skip
-        step = step_of(run_id, key, step)
-        report(run_id, step, {key: value})  # Report first: MLflow may not answer for minutes.
-        return log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
+    def log_metric(go_on: Any, given: dict[str, Any]) -> Any:
+        run_id, key = given["run_id"], given["key"]
+        given["step"] = step_of(run_id, key, given.get("step"))
+        # Report first: MLflow may not answer for minutes.
+        report(run_id, given["step"], {key: given["value"]})
+        return go_on()
 
-    def observed_batch(
-        self: Any, run_id: str, metrics: Any = (), params: Any = (), tags: Any = (), *rest: Any,
-        **more: Any,
-    ) -> Any:  # fmt: skip
+    def log_batch(go_on: Any, given: dict[str, Any]) -> Any:
+        run_id = given["run_id"]
         steps: dict[int, dict[str, Any]] = {}
-        for metric in metrics:
+        for metric in given.get("metrics", ()):
             metric._step = step_of(run_id, metric.key, metric.step)
             steps.setdefault(metric.step, {})[metric.key] = metric.value
         for step, values in steps.items():
             report(run_id, step, values)  # A whole step at once: a report may end the trial.
         if run.has(run_id):
-            for param in params:
-                self.log_param(run_id, param.key, param.value)
-            params = ()
-        return log_batch(self, run_id, metrics, params, tags, *rest, **more)
+            for param in given.pop("params", ()):
+                given["self"].log_param(run_id, param.key, param.value)
+        return go_on()
 
-    client_class.log_metric, client_class.log_batch = observed_metric, observed_batch
+    _replace(client_class, "log_metric", log_metric)
+    _replace(client_class, "log_batch", log_batch)
 
 
 _LIBRARIES: Mapping[str, Callable[[Any], None]] = {

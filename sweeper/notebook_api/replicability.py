@@ -43,9 +43,10 @@ class _Observer:
 
     def match(self, text: str) -> None:
         """Record the operation that a warning of torch names. Return None, which is no match."""
-        found = next(filter(None, (pattern.match(text) for pattern in _TEXTS)), None)
-        if found is not None:
-            self.names[found["name"]] = None
+        for pattern in _TEXTS:
+            found = pattern.match(text)
+            if found is not None:
+                self.names[found["name"]] = None
 
 
 def observe_warnings() -> None:

@@ -15,20 +15,19 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 from ..errors import NotebookError
-from .arguments import arguments_of, given_options, in_keys_of, option_name, parsed_into
-from .attributes import attribute_rival, attributes_of, locals_of, overwritten_items
+from .arguments import Arguments, given_options, option_name
+from .attributes import Write, attribute_rival, attributes_of, locals_of, writes_in
 from .calls import Calls, Override, last_name
 from .cell_code import comments
-from .left_out import LeftOutArguments
-from .plain import Assignment, is_plain, plain_value
-from .rebinding import is_read, is_read_until_rebound, rebinding, unpacked
+from .plain import Assignment, LeftOut, Place, is_plain, plain_value
+from .rebinding import is_read, is_read_until_rebound, rebinding, targets_of
 from .replacing import Cell
 from .searched import set_again
-from .signatures import Signatures
+from .syntax import names_in
 
 _BLOCKS: Mapping[type[ast.stmt], str] = {
     ast.FunctionDef: "a function",
@@ -44,6 +43,11 @@ _PROBE = "'sweeper'"
 _NUMBERS = frozenset("range arange linspace logspace geomspace".split())
 #: The remedy in an error message names at most this number of assignments, the last ones (chosen).
 _MOST_NAMED = 3
+#: Rank of an argument that a call leaves out.
+_LEFT_OUT = 2
+
+#: Number of a cell, line and column.
+_Point = tuple[int, int, int]
 
 
 class Assignments:
@@ -56,28 +60,32 @@ class Assignments:
     def __init__(self, sources: Sequence[str]) -> None:
         self.cells = [Cell(number, source) for number, source in enumerate(sources, start=1)]
         self._found: defaultdict[str, list[Assignment]] = defaultdict(list)
-        self._arguments: defaultdict[str, list[Assignment]] = defaultdict(list)
-        signatures, parsed = Signatures(self.cells), [*parsed_into(self.cells)]
+        named: defaultdict[str, list[Assignment]] = defaultdict(list)
+        arguments = Arguments(self.cells)
         for cell in self.cells:
             for name, assignment in _assignments_in(cell):
                 self._found[name].append(assignment)
-            others = arguments_of(cell, signatures, parsed)
-            for name, argument in (*attributes_of(cell), *others, *locals_of(cell)):
-                self._arguments[name].append(argument)
-        for name, found in self._arguments.items():
-            self._arguments[name] = [argument for argument in found if not argument.block] or found
-        known = {place.value: place for found in self._arguments.values() for place in found}
-        given, left_out = {*self._arguments}, LeftOutArguments(self.cells, signatures)
-        for cell in self.cells:
-            for name, value in in_keys_of(cell):
-                if name not in given and value in known:
-                    self._arguments[name].append(known[value])
-            for name, argument in left_out.of(cell):
-                if name not in given:
-                    self._arguments[name].append(argument)
-        for name in [name for name, found in self._found.items() if len(found) > 1]:
-            for number, same in groupby(self.at_top(name), lambda place: place.cell):
-                if len(places := [*same]) == 1 and places[0].is_plain:
+            for name, argument in (*attributes_of(cell), *arguments.of(cell), *locals_of(cell)):
+                named[name].append(argument)
+        self._arguments: dict[str, list[Assignment]] = {}
+        left_out: dict[str, list[Assignment]] = {}
+        for name, places in named.items():
+            nearest = min(map(_rank, places))
+            found = left_out if nearest == _LEFT_OUT else self._arguments
+            found[name] = [place for place in places if _rank(place) == nearest]
+        self._arguments |= left_out  # Values that the notebook states come first.
+        self._add_names_with_cells()
+
+    def _add_names_with_cells(self) -> None:
+        """Make each of several assignments of a variable known by its cell, as in `cell12.lr`."""
+        for name, found in self._found.items():
+            if len(found) == 1:
+                continue
+            in_cells: defaultdict[int, list[Assignment]] = defaultdict(list)
+            for place in self.at_top(name):
+                in_cells[place.cell].append(place)
+            for number, places in in_cells.items():
+                if len(places) == 1 and places[0].is_plain:
                     self._arguments[f"cell{number}.{name}"] = places
 
     @cached_property
@@ -85,16 +93,19 @@ class Assignments:
         return Calls(self.cells)
 
     @cached_property
-    def _given(self) -> Mapping[str, str]:
-        return given_options(self.cells)
+    def _writes(self) -> Sequence[Write]:
+        return [*writes_in(self.cells)]
 
     @cached_property
-    def _overwritten(self) -> Mapping[tuple[str, str], str]:
-        return overwritten_items(self.cells)
+    def _overwritten(self) -> Mapping[tuple[str, str], Write]:
+        """The first code that gives an item of a dict another value, by its owner and key."""
+        replacing = [write for write in self._writes if not write.deletes]
+        return {(write.owner, write.key): write for write in reversed(replacing)}
 
     @cached_property
-    def _set_again(self) -> Mapping[ast.expr, str]:
-        return set_again(self.cells)
+    def _set_again(self) -> Mapping[ast.expr, Place]:
+        """Where the notebook replaces a value by a search or by the command line, by the value."""
+        return {**set_again(self.cells), **given_options(self.cells)}
 
     def names(self) -> list[str]:
         """Return the variables that the notebook assigns anywhere, in order."""
@@ -102,38 +113,38 @@ class Assignments:
 
     def is_ever_number(self, name: str) -> bool:
         """Return whether a variable ever gets a literal number, also as the variable of a loop."""
+        if name in self._tried_in_loops:
+            return True
         values = [assignment.value for assignment in self._found.get(name, ())]
-        return name in self._tried_in_loops or any(
-            value is not None and is_plain(value) and isinstance(plain_value(value), int | float)
-            for value in values
-        )
+        plain = [plain_value(value) for value in values if is_plain(value)]
+        return any(isinstance(value, int | float) for value in plain)
 
     @cached_property
     def _tried_in_loops(self) -> Set[str]:
         """Variables of loops over numbers that the code states, as in `for lr in [0.1, 0.01]`."""
-        loops = [
-            node for cell in self.cells for node in ast.walk(cell.tree) if isinstance(node, ast.For)
-        ]
-        pairs = [pair for loop in loops for pair in _gone_through(loop.target, loop.iter)]
-        return {
-            target.id
-            for target, iterated in pairs
-            if isinstance(target, ast.Name)
-            and any(map(_are_numbers, (iterated, *self._values_of(iterated))))
-        }
-
-    def _values_of(self, node: ast.expr) -> list[ast.expr]:
-        """Return the values that a variable gets anywhere. The list is empty for other code."""
-        found = self._found.get(node.id, ()) if isinstance(node, ast.Name) else ()
-        return [assignment.value for assignment in found if assignment.value is not None]
+        found = set[str]()
+        for cell in self.cells:
+            for loop in cell.nodes:
+                if not isinstance(loop, ast.For):
+                    continue
+                iterated: list[ast.expr | None] = [loop.iter]
+                if isinstance(loop.iter, ast.Call):  # such as `enumerate(rates)`
+                    iterated += loop.iter.args
+                for part in [*iterated]:
+                    if isinstance(part, ast.Name):
+                        iterated += [place.value for place in self._found.get(part.id, ())]
+                if any(map(_are_numbers, iterated)):
+                    found |= {name.id for name in names_in(loop.target)}
+        return found
 
     def at_top(self, name: str) -> list[Assignment]:
         """Return the assignments to a name outside of functions, classes, loops and branches."""
-        return [a for a in self._found.get(name, ()) if not a.block]
+        return [place for place in self._found.get(name, ()) if not place.block]
 
     def places(self, name: str) -> list[Assignment]:
         """Return the plain values of a name in the notebook that a trial's value would replace."""
-        return [a for a in self.at_top(name) or self._arguments.get(name, []) if a.is_plain]
+        found = self.at_top(name) or self._arguments.get(name, [])
+        return [place for place in found if place.is_plain]
 
     def overlaps(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield pairs of names whose values overlap.
@@ -141,14 +152,15 @@ class Assignments:
         Yields:
             A name, and the name whose value contains the value of the first one.
         """
-        stand = sorted(
-            (place.cell, it.lineno, it.col_offset, it.end_lineno or 0, it.end_col_offset or 0, name)
-            for name in names
-            for place in self.places(name)
-            if (it := place.value) is not None
-        )
-        for (cell, *_, line, column, outer), (its_cell, *begin, _, _, inner) in pairwise(stand):
-            if cell == its_cell and begin < [line, column]:
+        spans: list[tuple[_Point, _Point, str]] = []
+        for name in names:
+            for place in self.places(name):
+                if (value := place.value) is not None:
+                    begin = (place.cell, value.lineno, value.col_offset)
+                    end = (place.cell, value.end_lineno or 0, value.end_col_offset or 0)
+                    spans.append((begin, end, name))
+        for (_, end, outer), (begin, _, inner) in pairwise(sorted(spans)):
+            if begin < end:
                 yield inner, outer
 
     def plain_value(self, name: str) -> Any:
@@ -157,8 +169,10 @@ class Assignments:
         Returns:
             None if the notebook gives the name no plain value, or if this value is None.
         """
-        plain = [a for a in self.places(name) if not self.is_overridden(a)] or self.places(name)
-        return plain_value(plain[-1].value) if plain and plain[-1].value else None
+        places = self.places(name)
+        used = [place for place in places if not self.is_overridden(place)]
+        values = [place.value for place in used or places if place.value is not None]
+        return plain_value(values[-1]) if values else None
 
     def arguments(self) -> list[str]:
         """Return the arguments, keys and attributes that a trial can set, in notebook order."""
@@ -166,9 +180,8 @@ class Assignments:
 
     @cached_property
     def _settable(self) -> list[str]:
-        return [
-            name for name in self._arguments if not self.at_top(name) and not self.why_not(name)
-        ]
+        names = [name for name in self._arguments if not self.at_top(name)]
+        return [name for name in names if not self.why_not(name)]
 
     def replaceable(self) -> Iterator[str]:
         """Yield the variables that a trial can set, in notebook order.
@@ -176,29 +189,29 @@ class Assignments:
         Each variable costs a search of the whole notebook, so callers take only as many as they
         need.
         """
-        plain = (name for name in self._found if self.places(name))
-        return (name for name in plain if not self.why_not(name))
+        for name in self._found:
+            if self.places(name) and not self.why_not(name):
+                yield name
 
     def constants(self) -> set[str]:
         """Return the variables with a single assignment, of a plain value such as `0.1`."""
-        return {
-            name for name, found in self._found.items() if len(found) == 1 and found[0].is_plain
-        }
+        single = {name: found[0] for name, found in self._found.items() if len(found) == 1}
+        return {name for name, place in single.items() if place.is_plain}
 
     def literals(self) -> set[str]:
         """Return the variables to which the notebook assigns only plain values such as `0.1`."""
-        return {
-            name
-            for name, found in self._found.items()
-            if all(is_plain(assignment.value) for assignment in found)
-        }
+        names = set[str]()
+        for name, found in self._found.items():
+            if all(is_plain(place.value) for place in found):
+                names.add(name)
+        return names
 
     def knows(self, name: str) -> bool:
         """Return whether the notebook assigns a name anywhere, or has an argument of this name."""
         return bool(self._found.get(name) or self._arguments.get(name))
 
-    def bound_in(self, name: str) -> str | None:
-        """Return the first code cell and line where code gives a name a value in any way."""
+    def bound_in(self, name: str) -> Place | None:
+        """Return the first place where code gives a name a value in any way."""
         return rebinding(self.cells, name, at=(0, 0))
 
     def why_not(self, name: str, asked: Set[str] = frozenset()) -> str | None:
@@ -212,16 +225,15 @@ class Assignments:
         """
         asked = asked | {name}
         at_top = self.at_top(name)
-        plain_or_loop = [a for a in at_top if a.is_plain or a.value is None]
+        plain_or_loop = [place for place in at_top if place.is_plain or place.value is None]
         if len(plain_or_loop) > 1:
             first, second, *_ = plain_or_loop
             return f"assigned in {first}, and in {second}: {self._one_of(name)}keep one of them"
         if plain_or_loop:
             return self._why_not_at(name, plain_or_loop[0])
         if at_top:
-            return (
-                f"not a plain value in {at_top[0]}: assign it one{self._instead(at_top[0], asked)}"
-            )
+            remedy = self._instead_of_computed(at_top[0], asked)
+            return f"not a plain value in {at_top[0]}: {remedy}"
         if arguments := self._arguments.get(name):
             return self._why_no_argument(name, arguments)
         if name in self._found:
@@ -256,12 +268,10 @@ class Assignments:
 
         The text completes the sentence "It is …".
         """
-        named = {
-            name: found[0]
-            for name, found in self._arguments.items()
-            if all(place.value is value and self.is_overridden(place) for place in found)
-        }
-        return next((self._why_overridden(*place) for place in named.items()), None)
+        for name, found in self._arguments.items():
+            if all(place.value is value and self.is_overridden(place) for place in found):
+                return self._why_overridden(name, found[0])
+        return None
 
     def remedy_for_unknown(self, name: str, *, is_local: bool = False) -> str:
         """Return how to make a name sweepable that no top-level statement assigns.
@@ -279,7 +289,7 @@ class Assignments:
             return longer
         name = name.rpartition(".")[2]
         for cell in self.cells:
-            for node in ast.walk(cell.tree):
+            for node in cell.nodes:
                 at = f"in code cell {cell.number}, line {getattr(node, 'lineno', 1)}"
                 match node:
                     case ast.Call(func=ast.Attribute(attr="add_argument")):
@@ -300,32 +310,53 @@ class Assignments:
         if not place.is_plain:
             return f"a loop variable in {place}: assign it one value"
         at = (place.cell, place.index)
-        if (rival := rebinding(self.cells, name, at=at, own=place.target)) is not None:
-            remedy = f"{self._one_of(name)}keep one of them, or rename one"
-            return f"assigned in {place}, and in {rival}: {remedy}"
-        return self._why_not_replaced(name, [place])
+        rival = rebinding(self.cells, name, at=at, own=place.target)
+        if rival is None:
+            return self._why_not_replaced(name, [place])
+        remedy = f"{self._one_of(name)}keep one of them, or rename one"
+        return f"assigned in {place}, and in {rival}: {remedy}"
 
     def _why_no_argument(self, name: str, arguments: Sequence[Assignment]) -> str | None:
-        live = [a for a in arguments if not self.is_overridden(a)]
-        if not live:
+        used = [place for place in arguments if not self.is_overridden(place)]
+        if not used:
             return self._why_overridden(name, arguments[0])
-        if (target := live[0].target) is not None and not live[0].is_attribute:
-            at, variable = (live[0].cell, live[0].index), name.rpartition(".")[2]
-            rival = rebinding(self.cells, variable, at=at, own=target, is_late=True)
-            if rival is not None and not is_read_until_rebound(self.cells, variable, at=at):
-                return f"assigned in {live[0]}, and later in {rival}: keep one of them"
-        values = {repr(plain_value(a.value)): a for a in live if a.value}
-        attributes = [a for a in live if a.is_attribute]
-        if len(values) > 1:
-            several = ", and ".join(f"{value} in {a}" for value, a in [*values.items()][:2])
-            if len(attributes) == len(live):
-                return f"{several}: keep one of them"
-            known = self._longer(name)
-            return f"{several}: {known and f'{known}, or '}assign it to a name and use that"
-        if attributes and (rival := attribute_rival(self.cells, name, attributes)) is not None:
-            first = attributes[0]
-            return f"assigned in {first}, and changed, or read before, in {rival}: keep one of them"
-        return self._why_not_replaced(name, arguments)
+        first = used[0]
+        attributes = [place for place in used if place.is_attribute]
+        values = [plain_value(place.value) for place in used if place.value is not None]
+        if first.target is not None and not first.is_attribute:
+            why = self._why_not_in_cell(name, first)
+        elif len({*map(repr, values)}) > 1:
+            why = self._why_several(name, used)
+        elif attributes:
+            why = self._why_no_attribute(name, attributes)
+        else:
+            why = None
+        return why or self._why_not_replaced(name, arguments)
+
+    def _why_no_attribute(self, name: str, places: Sequence[Assignment]) -> str | None:
+        rival = attribute_rival(self.cells, self._writes, name, places)
+        if rival is None:
+            return None
+        return f"assigned in {places[0]}, and changed, or read before, in {rival}: keep one of them"
+
+    def _why_not_in_cell(self, name: str, place: Assignment) -> str | None:
+        """Return why a variable cannot be set in one cell only, by a name such as `cell12.lr`."""
+        variable = name.rpartition(".")[2]
+        at = (place.cell, place.index)
+        rival = rebinding(self.cells, variable, at=at, own=place.target, is_late=True)
+        if rival is None or is_read_until_rebound(self.cells, variable, at=at):
+            return None
+        return f"assigned in {place}, and later in {rival}: keep one of them"
+
+    def _why_several(self, name: str, places: Sequence[Assignment]) -> str:
+        """Return why a name with several values cannot be set, and the remedy."""
+        by_value = {repr(plain_value(place.value)): place for place in places if place.value}
+        several = ", and ".join(f"{value} in {by_value[value]}" for value in [*by_value][:2])
+        if all(place.is_attribute for place in places):
+            return f"{several}: keep one of them"
+        longer = self._longer(name)
+        remedy = "assign it to a name and use that"
+        return f"{several}: {longer}, or {remedy}" if longer else f"{several}: {remedy}"
 
     def _longer(self, name: str) -> str:
         """Return the advice to write a longer name, such as `Adam.lr` in place of `lr`.
@@ -333,8 +364,10 @@ class Assignments:
         Returns:
             An empty text if no longer name can be swept.
         """
-        longer = (known for known in self._arguments if known.endswith(f".{name}"))
-        return next((f"write {known!r}" for known in longer if not self.why_not(known)), "")
+        for known in self._arguments:
+            if known.endswith(f".{name}") and not self.why_not(known):
+                return f"write {known!r}"
+        return ""
 
     def _one_of(self, name: str) -> str:
         """Return the advice to sweep one assignment of a variable that has several.
@@ -342,10 +375,12 @@ class Assignments:
         Returns:
             An empty text if none of them can be swept.
         """
-        every = [*dict.fromkeys(f"cell{a.cell}.{name}" for a in self.at_top(name))]
-        longer = [it for it in every if it in self._arguments][-_MOST_NAMED:]
-        known = " or ".join(repr(it) for it in longer if not self.why_not(it))
-        return f"write {known} to sweep it there, or " if known else ""
+        every = dict.fromkeys(f"cell{place.cell}.{name}" for place in self.at_top(name))
+        known = [longer for longer in every if longer in self._arguments]
+        usable = [repr(longer) for longer in known[-_MOST_NAMED:] if not self.why_not(longer)]
+        if not usable:
+            return ""
+        return f"write {' or '.join(usable)} to sweep it there, or "
 
     def is_overridden(self, place: Assignment, lines: Set[tuple[int, int]] | None = None) -> bool:
         """Return whether a value in the notebook is never used, because other code overrides it.
@@ -359,22 +394,17 @@ class Assignments:
         default = place.parameter
         return default is not None and self._calls.overriding(default, lines) is not None
 
-    def _other_value(self, place: Assignment) -> str:
-        """Return where code gives an item, an option or an argument another value later.
-
-        Returns:
-            A code cell with a line. Empty if no code does so.
-        """
+    def _other_value(self, place: Assignment) -> Place | None:
+        """Return where code gives an item, an option or an argument another value later."""
         if place.value is not None and place.value in self._set_again:
             return self._set_again[place.value]
-        if place.item is None:
-            return ""
-        given = self._given.get(place.item[1], "") if place.is_option else ""
-        owner, key = place.item
-        while owner and not given:
-            given = self._overwritten.get((owner, key), "")
-            owner, _, key = owner.rpartition(".")
-        return given
+        owner, key = place.item or ("", "")
+        while owner:
+            write = self._overwritten.get((owner, key))
+            if write is not None:
+                return write
+            owner, _, key = owner.rpartition(".")  # The whole inner dict may be replaced.
+        return None
 
     def _why_overridden(self, name: str, default: Assignment) -> str | None:
         if rival := self._other_value(default):
@@ -383,30 +413,26 @@ class Assignments:
         override = None if parameter is None else self._calls.overriding(parameter)
         if parameter is None or override is None:
             return None
-        its, callee = parameter.name, parameter.callee.removeprefix(".")
-        usable: list[str] = []
-        if isinstance(override.value, ast.Name):
-            usable = [override.value.id]
-        elif override.is_keyword:
-            usable = [f"{callee}.{its}", f"cell{override.cell}.{its}"]
-        elif parameter.position == 0:
-            usable = [callee]
-        instead = next(
-            (other for other in usable if other != name and self._reaches(other, override)), None
-        )
-        remedy = (
-            f"sweep {instead!r}" if instead else f"assign {its} at the top level, and pass it there"
-        )
+        remedy = f"assign {parameter.name} at the top level, and pass it there"
+        for other in self._passing(override):
+            if other != name and not self.why_not(other):
+                remedy = f"sweep {other!r}"
+                break
         return f"a default in {default}, which the call in {override} overrides: {remedy}"
 
-    def _reaches(self, name: str, override: Override) -> bool:
-        """Return whether a call would pass on the value that a trial gives to a name."""
+    def _passing(self, override: Override) -> list[str]:
+        """List the names whose value a call would pass on."""
         if isinstance(override.value, ast.Name):
+            variable = override.value.id
             cell = self.cells[override.cell - 1]
-            can_reach = bool(self.at_top(name)) and is_read(cell, override.line, name)
-        else:
-            can_reach = any(place.value is override.value for place in self.places(name))
-        return can_reach and not self.why_not(name)
+            is_passed = self.at_top(variable) and is_read(cell, override.line, variable)
+            return [variable] if is_passed else []
+        found: list[str] = []
+        for name, places in self._arguments.items():
+            values = [place.value for place in places]
+            if "." in name and override.value in values:
+                found.append(name)
+        return found
 
     def _why_not_replaced(self, name: str, places: Iterable[Assignment]) -> str | None:
         for place in places:
@@ -418,64 +444,64 @@ class Assignments:
                 )
         return None
 
-    def _instead(self, computed: Assignment, asked: Set[str]) -> str:
-        """Return the advice to sweep a name from which the code computes a value.
+    def _instead_of_computed(self, computed: Assignment, asked: Set[str]) -> str:
+        """Return the advice for a name whose value is computed, perhaps from a name to sweep.
 
         Args:
             computed: Assignment of the computed value.
             asked: Names that the advice must not propose.
-
-        Returns:
-            An empty text if no such name can be swept.
         """
-        nodes = ast.walk(computed.value) if computed.value is not None else ()
-        read = {node.id: None for node in nodes if isinstance(node, ast.Name)}
-        usable = (name for name in read if name not in asked and self.at_top(name))
-        instead = next((name for name in usable if not self.why_not(name, asked)), None)
-        return f", or sweep {instead!r}" if instead else ""
+        read = [] if computed.value is None else [*names_in(computed.value)]
+        for name in dict.fromkeys(node.id for node in read):
+            if name not in asked and self.at_top(name) and not self.why_not(name, asked):
+                return f"assign it one, or sweep {name!r}"
+        return "assign it one"
 
 
-def _gone_through(target: ast.expr, iterated: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return the variables of a loop, each with the expression that it iterates over.
-
-    `for i, (x, y) in enumerate(zip(xs, ys))` gives `x` with `xs`, and `y` with `ys`.
-    """
-    match target, iterated:
-        case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[whole, *_]):
-            return _gone_through(inner, whole)
-        case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="zip"), args=parts):
-            return [
-                pair for one in zip(targets, parts, strict=False) for pair in _gone_through(*one)
-            ]
-    return [(target, iterated)]
-
-
-def _are_numbers(node: ast.expr) -> bool:
+def _are_numbers(node: ast.expr | None) -> bool:
     """Return whether code states a series of numbers, such as `[0.1, 0.01]` or `range(3)`."""
-    if isinstance(node, ast.Call):
-        return last_name(node.func) in _NUMBERS
-    values = plain_value(node) if is_plain(node) else None
-    return isinstance(values, list | tuple) and any(isinstance(v, int | float) for v in values)
+    match node:
+        case ast.Call(func=function):
+            return last_name(function) in _NUMBERS
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            plain = [plain_value(part) for part in parts if is_plain(part)]
+            return any(isinstance(value, int | float) for value in plain)
+    return False
+
+
+def _rank(place: Assignment) -> int:
+    """Return the rank of a value. A name means only its values with the smallest rank.
+
+    What a call states has priority over the default in the function, and this over the default of
+    an argument that a call leaves out.
+    """
+    if isinstance(place.value, LeftOut):
+        return _LEFT_OUT
+    return 1 if place.block else 0
 
 
 def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     for index, statement in enumerate(cell.statements):
-        block = _BLOCKS.get(type(statement), "a branch")
-        for inner in ast.walk(statement):
-            is_top = inner is statement
-            for name, value, is_own in _pairs(inner):
-                yield (
-                    name.id,
-                    Assignment(
+        for node in ast.walk(statement):
+            is_top = node is statement
+            for target, value, is_own in targets_of(node):
+                is_declaration = value is None and not isinstance(node, ast.For)
+                if is_declaration or isinstance(node, ast.NamedExpr):
+                    continue
+                for name in names_in(target):
+                    if not isinstance(name.ctx, ast.Store):
+                        continue
+                    is_whole = is_own and name is target
+                    place = Assignment(
                         cell=cell.number,
-                        line=getattr(inner, "lineno", 0),
+                        line=getattr(node, "lineno", 0),
                         index=index,
                         value=value,
-                        block="" if is_top else block,
+                        block="" if is_top else _BLOCKS.get(type(statement), "a branch"),
                         target=name if is_top else None,
-                        is_plain=is_top and is_own and is_plain(value),
-                    ),
-                )
+                        is_plain=is_top and is_whole and is_plain(value),
+                    )
+                    yield name.id, place
 
 
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:
@@ -490,7 +516,8 @@ def plain_values(source: str) -> dict[str, tuple[Any, str]]:
     for name, assignment in _assignments_in(cell):
         if not assignment.block:
             found.pop(name, None)
-        if assignment.is_plain and (value := assignment.value) is not None:
+        value = assignment.value
+        if assignment.is_plain and value is not None:
             found[name] = plain_value(value), said.get(value.end_lineno or 0, "")
     return found
 
@@ -498,13 +525,9 @@ def plain_values(source: str) -> dict[str, tuple[Any, str]]:
 def assigned_only(source: str) -> list[str]:
     """List the names that a cell assigns at its top level and does not read, in order."""
     cell = Cell(1, source)
-    read = {
-        node.id
-        for node in ast.walk(cell.tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
-    names = (name for name, a in _assignments_in(cell) if not a.block and name not in read)
-    return list(dict.fromkeys(names))
+    read = {name.id for name in names_in(cell.tree) if isinstance(name.ctx, ast.Load)}
+    assigned = [name for name, place in _assignments_in(cell) if not place.block]
+    return [name for name in dict.fromkeys(assigned) if name not in read]
 
 
 def with_values(
@@ -526,36 +549,18 @@ def with_values(
         NotebookError: A value cannot be replaced without a change of other code.
     """
     assignments = Assignments(sources)
-    found: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
+    news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
     for name, new in values.items():
         for place in assignments.places(name):
             if place.value is not None:
-                found[place.cell][place.value] = as_code(new)
-    changed = [cell.with_values(found[cell.number]) for cell in assignments.cells]
-    if None in changed:
-        raise NotebookError(
-            f"code cell {changed.index(None) + 1}: its values cannot be replaced without changing "
-            "other code; move each assignment to a cell of its own"
-        )
-    return [source for source in changed if source is not None]
-
-
-def _pairs(statement: ast.AST) -> Iterator[tuple[ast.Name, ast.expr | None, bool]]:
-    """Yield the names that a statement assigns, with their values.
-
-    Yields:
-        The name, its value (None for a loop variable), and whether the statement gives this value
-        to no other name.
-    """
-    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
-        return
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    value = getattr(statement, "value", None)
-    is_own = isinstance(statement, ast.Assign | ast.AnnAssign) and len(targets) == 1
-    if value is None and not isinstance(statement, ast.For):
-        return
-    for target in targets:
-        for inner, part, is_alone in unpacked(target, value):
-            for name in ast.walk(inner):
-                if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store):
-                    yield name, part, is_own and is_alone and name is inner
+                news[place.cell][place.value] = as_code(new)
+    changed: list[str] = []
+    for cell in assignments.cells:
+        source = cell.with_values(news[cell.number])
+        if source is None:
+            raise NotebookError(
+                f"code cell {cell.number}: its values cannot be replaced without changing other "
+                "code; move each assignment to a cell of its own"
+            )
+        changed.append(source)
+    return changed

@@ -1,20 +1,21 @@
 """Find attributes with plain values, such as `class CFG: lr = 0.1` or `cfg.lr = 0.1`.
 
-This module also finds the code that gives such an attribute another value.
+This module also finds the code that gives such an attribute, or an item of a dict, another value.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
-from .calls import Function, init_of, positional, texts_in
-from .cell_code import parse_or_none
+from .calls import Function, init_of, positional
 from .own_training import own_nodes
-from .plain import Assignment, Parameter, is_plain
-from .rebinding import rebinding, unpacked
+from .plain import Assignment, Parameter, Place, is_plain
+from .rebinding import assigned_in, rebinding, unpacked
 from .replacing import Cell
+from .syntax import Named, items_of, keywords_of, part_of
 
 
 def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
@@ -26,8 +27,10 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
         The name, which begins with its class or object, as in `CFG.lr`, and the assignment.
     """
     for index, statement in enumerate(cell.statements):
-        fields = _fields(statement)
-        for owner, attribute, target, value in _owned(statement):
+        owned, fields = _owned(statement), dict[str, Parameter]()
+        if isinstance(statement, ast.ClassDef):
+            owned, fields = _owned_by_class(statement), _fields(statement)
+        for owner, attribute, target, value in owned:
             place = Assignment(
                 cell=cell.number,
                 line=value.lineno,
@@ -42,31 +45,30 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def _owned(statement: ast.stmt) -> Iterator[tuple[str, str, ast.expr, ast.expr]]:
-    """Yield the attributes to which a statement assigns a plain value.
+    """Yield the attributes of variables to which a statement assigns a plain value.
 
     Yields:
-        The class or object, the name of the attribute, the target and the value.
+        The variable, the name of the attribute, the target and the value.
     """
-    if not isinstance(statement, ast.ClassDef):
-        for target, value in _plain_targets([statement]):
-            match target:
-                case (
-                    ast.Attribute(value=ast.Name(id=owner), attr=attribute)
-                    | ast.Subscript(
-                        value=ast.Name(id=owner), slice=ast.Constant(value=str(attribute))
-                    )
-                ):
-                    yield owner, attribute, target, value
-        return
+    for target, value in _plain_targets([statement]):
+        owner, attribute = _owner_and_key(target)
+        if owner.isidentifier():
+            yield owner, attribute, target, value
+
+
+def _owned_by_class(statement: ast.ClassDef) -> Iterator[tuple[str, str, ast.expr, ast.expr]]:
+    """Yield the attributes that get a plain value in the body of a class or in its `__init__`."""
     for target, value in _plain_targets(statement.body):
         if isinstance(target, ast.Name):
             yield statement.name, target.id, target, value
     init = init_of(statement)
-    for target, value in _plain_targets([] if init is None else init.body):
-        match target:
-            case ast.Attribute(value=ast.Name(id=owner), attr=attribute) if init is not None:
-                if [owner] == positional(init.args)[:1]:  # usually `self`
-                    yield statement.name, attribute, target, value
+    if init is None:
+        return
+    itself = positional(init.args)[:1]  # usually `self`
+    for target, value in _plain_targets(init.body):
+        owner, attribute = _owner_and_key(target)
+        if isinstance(target, ast.Attribute) and [owner] == itself:
+            yield statement.name, attribute, target, value
 
 
 def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
@@ -78,15 +80,19 @@ def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     """
     for statement in cell.statements:
         inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
-        for function in (inner for inner in inside if isinstance(inner, Function)):
-            owner = statement if function is init_of(statement) else function
+        for function in inside:
+            if not isinstance(function, Function):
+                continue
+            owner = function.name
+            if isinstance(statement, ast.ClassDef) and owner == "__init__":
+                owner = statement.name
             bound = Counter(_bindings(function))
             for target, value in _plain_targets(function.body):
                 if isinstance(target, ast.Name) and bound[target.id] == 1:
-                    yield (
-                        f"{getattr(owner, 'name', '')}.{target.id}",
-                        Assignment(cell=cell.number, line=value.lineno, value=value, is_plain=True),
+                    place = Assignment(
+                        cell=cell.number, line=value.lineno, value=value, is_plain=True
                     )
+                    yield f"{owner}.{target.id}", place
 
 
 def _bindings(function: Function) -> Iterator[str]:
@@ -100,57 +106,200 @@ def _bindings(function: Function) -> Iterator[str]:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) if node not in changed:
                 yield name
-            case (
-                ast.arg(arg=name)
-                | ast.ExceptHandler(name=str(name))
-                | ast.MatchAs(name=str(name))
-                | ast.MatchStar(name=str(name))
-                | ast.MatchMapping(rest=str(name))
-            ):
+            case ast.arg(arg=name):
                 yield name
-            case ast.alias(name=name, asname=short):
-                yield short or name
             case ast.Global(names=names) | ast.Nonlocal(names=names):
-                yield from (name for name in names for _ in range(2))
+                yield from names
+                yield from names
 
 
-def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignment]) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write(Place):
+    """Code that gives an attribute or an item of a dict a value that replaces the old one.
+
+    Attributes:
+        index: Position of the top-level statement in the cell, from 0.
+        owner: Code of the object or dict, such as `cfg`, or `cfg.optimizer` for an inner one. Empty
+            for other code, such as the result of a call.
+        key: Name of the attribute, or key of the item.
+        node: The target, or the whole code, as in `cfg.update(lr=3)` or `cfg |= {"lr": 3}`.
+    """
+
+    index: int
+    owner: str
+    key: str
+    node: ast.expr | ast.stmt
+
+    @property
+    def deletes(self) -> bool:
+        return isinstance(getattr(self.node, "ctx", None), ast.Del)
+
+
+def writes_in(cells: Sequence[Cell]) -> Iterator[Write]:
+    """Yield where code gives attributes and items of dicts values, as in `cfg.update(lr=3)`.
+
+    A value that is computed from the old one is left out, because it is a schedule, such as a
+    decaying learning rate.
+    """
+    dicts: dict[str, ast.expr] = {}
+    for cell in cells:
+        for part in cell.nodes:
+            match part:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    dicts[name] = value
+    for cell in cells:
+        for index, statement in enumerate(cell.statements):
+            for owner, key, node in _written(statement, dicts):
+                yield Write(
+                    cell=cell.number,
+                    line=node.lineno,
+                    index=index,
+                    owner=owner,
+                    key=key,
+                    node=node,
+                )
+
+
+def _written(
+    statement: ast.stmt, dicts: Mapping[str, ast.expr]
+) -> Iterator[tuple[str, str, ast.expr | ast.stmt]]:
+    """Yield the owner, the key and the node of each write.
+
+    Args:
+        statement: Top-level statement.
+        dicts: Values of variables, such as `more` in `cfg.update(more)`.
+    """
+    kept = {target for target, value in assigned_in(statement) if _keeps(target, value)}
+    for node in ast.walk(statement):
+        match node:
+            case (
+                ast.Attribute(ctx=ast.Store() | ast.Del())
+                | ast.Subscript(ctx=ast.Store() | ast.Del())
+            ) if node not in kept:
+                owner, key = _owner_and_key(node)
+                if key:
+                    yield owner, key, node
+        stated = _stated(node, dicts)
+        if isinstance(node, ast.expr | ast.stmt) and stated is not None:
+            owner = _path(stated[0])
+            for key, value in stated[1]:
+                if not _reads(value, owner, key):
+                    yield owner, key, node
+    match statement:
+        # In a loop, the training has begun with the optimizer's old option.
+        case ast.Assign(
+            targets=[
+                ast.Subscript(
+                    value=ast.Subscript(value=ast.Attribute(value=whole, attr="param_groups"))
+                ) as target
+            ]
+        ) if target not in kept:
+            yield _path(whole), _owner_and_key(target)[1], target
+
+
+def _keeps(target: ast.expr, value: ast.expr | None) -> bool:
+    """Return whether a target only declares an attribute, or computes it from its old value."""
+    return value is None or value is target or _reads(value, *_owner_and_key(target))
+
+
+def _stated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> tuple[ast.expr, list[Named]] | None:
+    """Return the object whose parts code replaces other than by assignments, with these parts.
+
+    Returns:
+        None for other code.
+    """
+    items: list[Named] = []
+    match node:
+        case ast.Call(func=ast.Name(id="setattr"), args=[whole, ast.Constant(str(key)), value]):
+            return whole, [(key, value)]
+        case ast.Call(func=ast.Attribute(value=whole, attr="update"), args=updates):
+            items += keywords_of(node)
+        case ast.AugAssign(target=whole, op=ast.BitOr(), value=update):
+            updates = [update]
+        case ast.Assign(
+            targets=[ast.Name(id=name)],
+            value=ast.BinOp(left=ast.Name(id=old) as whole, op=ast.BitOr(), right=update),
+        ) if old == name:
+            updates = [update]
+        case _:
+            return None
+    for update in updates:
+        if isinstance(update, ast.Name):
+            update = dicts.get(update.id, update)
+        items += items_of(update)
+    return whole, items
+
+
+def _reads(value: ast.expr, owner: str, key: str) -> bool:
+    return any(_owner_and_key(node) == (owner, key) for node in ast.walk(value))
+
+
+def _owner_and_key(node: ast.AST) -> tuple[str, str]:
+    """Return the object and the name of an attribute or an item with a text key.
+
+    Returns:
+        Empty texts for other code. The first text is empty if the object has no name.
+    """
+    part = part_of(node)
+    if part is None:
+        return "", ""
+    owner, key = part
+    return _path(owner), key
+
+
+def _path(whole: ast.expr) -> str:
+    """Return a variable, or an inner object in the form `cfg.optimizer`. Empty for other code."""
+    if isinstance(whole, ast.Name):
+        return whole.id
+    owner, key = _owner_and_key(whole)
+    return f"{owner}.{key}" if owner else ""
+
+
+def attribute_rival(
+    cells: Sequence[Cell], writes: Iterable[Write], name: str, places: Sequence[Assignment]
+) -> Place | None:
     """Return where code gives an attribute another value, or reads it before its assignment.
 
     Args:
         cells: All code cells.
+        writes: What `writes_in` yields for them.
         name: Name of the attribute with its owner, such as `CFG.lr`.
         places: Places where the notebook gives the attribute its plain value.
-
-    Returns:
-        A code cell with a line. None if there is no such code.
     """
     owner, _, attribute = name.rpartition(".")
     first = min((place.cell, place.index) for place in places)
-    is_class = any(
-        isinstance(cells[place.cell - 1].statements[place.index], ast.ClassDef) for place in places
-    )
     own = {place.target for place in places}
     owners = {owner, *_others(cells, owner)}
-    for cell in cells:
-        for index, statement in enumerate(cell.statements):
-            is_body = isinstance(statement, ast.ClassDef) and statement.name == owner
-            is_early = not is_class and (cell.number, index) < first
-            counted = None if is_body else owners
-            allowed = own | _scheduled(statement, counted, attribute)
-            found = [*_in_body(statement, attribute)] if is_body else []
-            found += _uses(statement, counted, attribute, reads=is_early)
-            found += _in_texts(statement, owners, attribute)
-            for node in found:
-                if node not in allowed:
-                    return f"code cell {cell.number}, line {getattr(node, 'lineno', 1)}"
+    statements = {
+        (cell.number, index): statement
+        for cell in cells
+        for index, statement in enumerate(cell.statements)
+    }
+    is_class = any(
+        isinstance(statements[place.cell, place.index], ast.ClassDef) for place in places
+    )
+    in_classes = set[tuple[int, int]]()
+    for at, statement in statements.items():
+        found = list[ast.expr | ast.stmt]()
+        if isinstance(statement, ast.ClassDef) and statement.name == owner:
+            in_classes.add(at)
+            found += _in_body(statement, attribute)
+        elif at < first and not is_class:
+            found += _early_reads(statement, owners, attribute)
+        for node in found:
+            if node not in own:
+                return Place(cell=at[0], line=node.lineno)
+    for write in writes:
+        is_its = write.owner in owners or (write.cell, write.index) in in_classes
+        if is_its and write.key == attribute and write.node not in own:
+            return write
     return rebinding(cells, owner, at=(first[0], first[1] + 1), is_late=True)
 
 
 def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
     """Yield the other variables to which a class, or an instance of the class, is assigned."""
     for cell in cells:
-        for node in ast.walk(cell.tree):
+        for node in cell.nodes:
             match node:
                 case ast.Assign(
                     targets=[ast.Name(id=other)],
@@ -159,205 +308,27 @@ def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
                     yield other
 
 
-def _uses(
-    statement: ast.stmt, owners: set[str] | None, attribute: str, *, reads: bool
-) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement that change an attribute, and on request those that read it.
-
-    Args:
-        statement: Top-level statement.
-        owners: Variables whose attribute counts. None if that of every variable counts.
-        attribute: Name of the attribute.
-        reads: Whether to yield also the nodes that read the attribute.
-    """
+def _early_reads(statement: ast.stmt, owners: Set[str], attribute: str) -> Iterator[ast.expr]:
     for node in ast.walk(statement):
-        match node:
-            case ast.Attribute(ctx=use) | ast.Subscript(ctx=use):
-                is_its = _is_attribute(node, owners, attribute)
-                if is_its and (reads or not isinstance(use, ast.Load)):
-                    yield node
-            case ast.Call(func=ast.Name(id="setattr"), args=[its_owner, ast.Constant(word), *_]):
-                is_known = isinstance(its_owner, ast.Name) and its_owner.id in (owners or ())
-                if word == attribute and (is_known or owners is None):
-                    yield node
-        for owner, key in _updated(node, {}):
-            if key == attribute and (owners is None or owner in owners):
-                yield node
+        owner, key = _owner_and_key(node)
+        if key == attribute and owner in owners and isinstance(node, ast.expr):
+            yield node
 
 
-def _updated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> Iterator[tuple[str, str]]:
-    """Yield the items that a node writes into a dict, as in `cfg.update(lr=3)` or `cfg |= more`.
-
-    A value that is computed from the item's old one is left out, because it is a schedule, such as
-    a decaying learning rate.
-
-    Args:
-        node: Any node.
-        dicts: Dicts that are assigned to variables, by the variable.
-
-    Yields:
-        The variable of the dict, such as `cfg`, or `cfg.optimizer` for an inner dict, and the key.
-    """
-    options: list[ast.keyword] = []
-    match node:
-        case ast.Call(func=ast.Attribute(value=whole, attr="update")):
-            owner, given, options = _path(whole), node.args, node.keywords
-        case ast.AugAssign(target=ast.Name(id=owner), op=ast.BitOr(), value=whole):
-            given = [whole]
-        case ast.Assign(
-            targets=[ast.Name(id=owner)],
-            value=ast.BinOp(left=ast.Name(id=old), op=ast.BitOr(), right=whole),
-        ) if old == owner:
-            given = [whole]
-        case _:
-            return
-    found = [(option.arg, option.value) for option in options if option.arg]
-    for part in given:
-        found += _items(dicts.get(part.id, part) if isinstance(part, ast.Name) else part)
-    owners = None if "." in owner else {owner}
-    for key, value in found:
-        if owner and not _reads_attribute(value, owners, key):
-            yield owner, key
-
-
-def _path(whole: ast.expr) -> str:
-    """Return a variable, or an inner dict in the form `cfg.optimizer`. Empty for other code."""
-    match whole:
-        case ast.Name(id=name):
-            return name
-        case ast.Subscript(value=outer, slice=ast.Constant(value=str(key))) if path := _path(outer):
-            return f"{path}.{key}"
-    return ""
-
-
-def _items(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the items with text keys of a dict that code writes out."""
-    match value:
-        case ast.Dict(keys=keys, values=values):
-            for key, part in zip(keys, values, strict=True):
-                if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                    yield key.value, part
-        case ast.Call(func=ast.Name(id="dict"), keywords=options):
-            yield from ((option.arg, option.value) for option in options if option.arg)
-
-
-def _in_texts(statement: ast.stmt, owners: set[str], attribute: str) -> Iterator[ast.AST]:
-    """Yield calls that run a text as code, if this code changes an attribute or its owner."""
-    for node in ast.walk(statement):
-        trees = [tree for text in texts_in(node) if (tree := parse_or_none(text)) is not None]
-        for hidden in (inner for tree in trees for inner in tree.body):
-            changed = {*_uses(hidden, owners, attribute, reads=False)}
-            changed -= _scheduled(hidden, owners, attribute)
-            if changed or any(_binds(inner, owners) for inner in ast.walk(hidden)):
-                yield node
-
-
-def _binds(node: ast.AST, names: set[str]) -> bool:
-    match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.ClassDef(name=name):
-            return name in names
-    return False
-
-
-def _in_body(statement: ast.stmt, attribute: str) -> Iterator[ast.AST]:
+def _in_body(statement: ast.ClassDef, attribute: str) -> Iterator[ast.expr | ast.stmt]:
     """Yield nodes in the body of a class, outside of its methods, that assign an attribute."""
-    for node in own_nodes(getattr(statement, "body", [])):
+    for node in own_nodes(statement.body):
         match node:
             case (
                 ast.Name(id=name, ctx=ast.Store() | ast.Del())
                 | ast.FunctionDef(name=name)
                 | ast.AsyncFunctionDef(name=name)
-                | ast.ClassDef(name=name)
             ) if name == attribute:
                 yield node
-            case ast.alias(name=name, asname=short) if (short or name) == attribute:
-                yield node
-
-
-def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> set[ast.expr]:
-    """Return the targets with which a statement does not replace an attribute's value.
-
-    A declaration assigns no value, and a schedule such as `cfg.lr *= 0.9` computes the value from
-    the attribute's old one.
-    """
-    found: set[ast.expr] = set()
-    for node in ast.walk(statement):
-        match node:
-            case ast.AugAssign(target=changed) | ast.AnnAssign(target=changed, value=None):
-                found.add(changed)
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    for inner, part, _ in unpacked(target, value):
-                        if part is not None and _reads_attribute(part, owners, attribute):
-                            found.add(inner)
-    return found
-
-
-def _reads_attribute(value: ast.expr, owners: set[str] | None, attribute: str) -> bool:
-    return any(_is_attribute(node, owners, attribute) for node in ast.walk(value))
-
-
-def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> bool:
-    match node:
-        case (
-            ast.Attribute(value=owner, attr=word)
-            | ast.Subscript(value=owner, slice=ast.Constant(value=word))
-        ) if word == attribute:
-            return owners is None or (isinstance(owner, ast.Name) and owner.id in owners)
-    return False
-
-
-def overwritten_items(cells: Sequence[Cell]) -> dict[tuple[str, str], str]:
-    """Return the items of dicts, attributes and optimizers' options that are assigned a value.
-
-    Items that `update` or `|=` writes into a dict are included if the code states them. A value
-    that is computed from the old one does not count, because it is a schedule, such as a decaying
-    learning rate. An option of an optimizer counts only if it is assigned at the top level: in a
-    loop, the training has begun with the old value.
-
-    Returns:
-        The code cell and line of the first assignment, by variable and key.
-    """
-    found: dict[tuple[str, str], str] = {}
-    dicts = {
-        node.targets[0].id: node.value
-        for cell in cells
-        for node in ast.walk(cell.tree)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    for cell in cells:
-        for statement in cell.statements:
-            place = f"code cell {cell.number}, line {{}}".format
-            for node in ast.walk(statement):
-                match node:
-                    case (
-                        ast.Attribute(value=whole, attr=key, ctx=ast.Store())
-                        | ast.Subscript(
-                            value=whole, slice=ast.Constant(value=str(key)), ctx=ast.Store()
-                        )
-                    ) if owner := _path(whole):
-                        owners = {owner} if isinstance(whole, ast.Name) else None
-                        if node in _scheduled(statement, owners, key):
-                            continue
-                        found.setdefault((owner, key), place(node.lineno))
-                for item in _updated(node, dicts):
-                    found.setdefault(item, place(getattr(node, "lineno", 1)))
-            match statement:
-                case ast.Assign(
-                    targets=[
-                        ast.Subscript(
-                            value=ast.Subscript(
-                                value=ast.Attribute(value=ast.Name(id=owner), attr="param_groups")
-                            ),
-                            slice=ast.Constant(value=str(key)),
-                        ) as target
-                    ]
-                ) if target not in _scheduled(statement, None, key):
-                    found.setdefault((owner, key), place(statement.lineno))
-    return found
 
 
 def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the targets to which statements assign plain values, with the values."""
     for statement in statements:
         match statement:
             case ast.Assign(targets=[whole], value=values):
@@ -368,26 +339,25 @@ def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, a
                 target=target,
                 value=ast.Call(func=ast.Name(id="field" | "Field"), keywords=options),
             ):
-                defaults = (option.value for option in options if option.arg == "default")
-                yield from ((target, value) for value in defaults if is_plain(value))
+                for option in options:
+                    if option.arg == "default" and is_plain(option.value):
+                        yield target, option.value
             case ast.AnnAssign(target=target, value=value) if is_plain(value):
                 yield target, value
 
 
-def _fields(statement: ast.stmt) -> dict[str, Parameter]:
+def _fields(statement: ast.ClassDef) -> dict[str, Parameter]:
     """Return the fields of a dataclass or a similar class as parameters of its calls."""
-    if not isinstance(statement, ast.ClassDef):
-        return {}
-    if init_of(statement) or not (statement.decorator_list or statement.bases):
+    is_like_dataclass = bool(statement.decorator_list or statement.bases)
+    if init_of(statement) is not None or not is_like_dataclass:
         return {}
     annotated = [
         inner.target.id
         for inner in statement.body
         if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name)
     ]
-    return {
-        name: Parameter(
-            callee=statement.name, name=name, position=None if statement.bases else position
-        )
-        for position, name in enumerate(annotated)
-    }
+    found: dict[str, Parameter] = {}
+    for index, name in enumerate(annotated):
+        position = None if statement.bases else index
+        found[name] = Parameter(callee=statement.name, name=name, position=position)
+    return found

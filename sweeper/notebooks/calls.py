@@ -1,14 +1,15 @@
-"""Find the calls that pass a parameter, so that the default of the parameter is never used."""
+"""Find the functions that a notebook defines, and the calls that pass their parameters."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from .plain import Parameter
+from .plain import Parameter, Place
 from .replacing import Cell, words_in
+from .syntax import Named, arguments_of, keywords_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -18,7 +19,10 @@ _WITH_TEXTS = frozenset("eval exec getattr system getoutput run_line_magic run_c
 
 def last_name(node: ast.expr) -> str:
     """Return the last name of an expression: `fit` of `fit` and `model.fit`. Else an empty text."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
 
 
 def last_names_called(nodes: Iterable[ast.AST]) -> set[str]:
@@ -27,23 +31,90 @@ def last_names_called(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
+class Definition:
+    """A function, method or class of the notebook that can be called.
+
+    Attributes:
+        node: The function or method, or a class without `__init__`.
+        owner: Class of a method. Empty for a function, and for a class without `__init__`.
+    """
+
+    node: Function | ast.ClassDef
+    owner: str = ""
+
+    @property
+    def is_class(self) -> bool:
+        """Whether a call makes an object of a class."""
+        return isinstance(self.node, ast.ClassDef) or self._is_init
+
+    @property
+    def is_method(self) -> bool:
+        """Whether it is called as a method of an object."""
+        return bool(self.owner) and not self._is_init
+
+    @property
+    def _is_init(self) -> bool:
+        return bool(self.owner) and self.node.name == "__init__"
+
+    @property
+    def name(self) -> str:
+        """The name in its calls: `fit` for a method, `Net` for the `__init__` of a class."""
+        return self.owner if self._is_init else self.node.name
+
+    @property
+    def callee(self) -> str:
+        """The name in its calls, with a dot in front of a method's name: `.fit`."""
+        return f".{self.name}" if self.is_method else self.name
+
+    @property
+    def arguments(self) -> ast.arguments:
+        """Its parameters, with the one for the object. Empty for a class without `__init__`."""
+        if isinstance(self.node, ast.ClassDef):
+            return ast.arguments([], [], None, [], [], None, [])
+        return self.node.args
+
+    @property
+    def own_name(self) -> str:
+        """The name that a method uses for its object or class, usually `self`. Else empty."""
+        if not self.owner or _is_static(self.node):
+            return ""
+        names = positional(self.arguments)
+        return names[0] if names else ""
+
+    @property
+    def passed(self) -> Sequence[str]:
+        """Names of the parameters that a call can pass by position."""
+        names = positional(self.arguments)
+        return names[1:] if self.own_name else names
+
+
+def definitions_in(nodes: Iterable[ast.AST]) -> Iterator[Definition]:
+    """Yield what can be called of the classes and functions among nodes.
+
+    Args:
+        nodes: Nodes of the code. A class comes before its methods, if these are among them.
+    """
+    methods = set[ast.AST]()
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            if init_of(node) is None:
+                yield Definition(node=node)
+            for method in methods_of(node):
+                methods.add(method)
+                yield Definition(node=method, owner=node.name)
+        elif isinstance(node, Function) and node not in methods:
+            yield Definition(node=node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override(Place):
     """A call that passes a value for a parameter.
 
     Attributes:
-        cell: Number of the code cell, from 1.
-        line: Line in the cell, from 1.
         value: Expression that is passed.
-        is_keyword: Whether the call passes the value by keyword.
     """
 
-    cell: int
-    line: int
     value: ast.expr
-    is_keyword: bool
-
-    def __str__(self) -> str:
-        return f"code cell {self.cell}, line {self.line}"
 
 
 class Calls:
@@ -64,15 +135,18 @@ class Calls:
         #: Calls that get a function or a class as an argument, by its name.
         self._given_to: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
         for cell in cells:
-            self._read(cell)
+            self._may_call(cell.hidden_words)
+            self._read_definitions(cell.nodes)
+            self._read_calls(cell)
+            self._read_names(cell.nodes)
 
     def overriding(
         self, parameter: Parameter, lines: Set[tuple[int, int]] | None = None
     ) -> Override | None:
         """Return a call that passes a parameter, if all calls pass it.
 
-        A library that gets a class may pass arguments to the class. skorch and scikit-learn take
-        these arguments as prefixed keywords: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
+        A library that gets a class may pass arguments to the class. skorch and scikeras take these
+        arguments as prefixed keywords: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
 
         Args:
             parameter: The parameter.
@@ -83,20 +157,21 @@ class Calls:
             binds the function's name twice, or uses the name for anything but calls.
         """
         name = parameter.callee
-        for cell, call in self._given_to.get(name, []):
-            for keyword in call.keywords:
-                if str(keyword.arg).endswith(f"__{parameter.name}"):
-                    value = keyword.value
-                    return Override(cell=cell, line=call.lineno, value=value, is_keyword=True)
+        for cell, call in self._given_to[name]:
+            for key, given in keywords_of(call):
+                if key.endswith(f"__{parameter.name}"):
+                    return Override(cell=cell, line=call.lineno, value=given)
         if name in self._passed_on or self._bound[name] != 1:
             return None
-        calls = [
-            (cell, call)
-            for cell, call in self._calls_of(name)
-            if lines is None or (cell, call.lineno) in lines
-        ]
-        found = [_passed(cell, call, parameter) for cell, call in calls]
-        return found[0] if found and all(found) else None
+        found: list[Override] = []
+        for cell, call in self._calls_of(name):
+            if lines is not None and (cell, call.lineno) not in lines:
+                continue
+            value = _passed(call, parameter)
+            if value is None:
+                return None
+            found.append(Override(cell=cell, line=call.lineno, value=value))
+        return found[0] if found else None
 
     def _calls_of(self, name: str) -> list[tuple[int, ast.Call]]:
         """Return the calls of a function or method.
@@ -104,47 +179,48 @@ class Calls:
         A method of a part of an object, such as `self.net.train()`, is probably one of a library.
         Such a call counts if the part is known to be of the class, or if there are no other calls.
         """
-        every, owner = self._calls.get(name, []), self._owner.get(name)
-        own = [
-            (cell, call)
-            for cell, call in every
-            if isinstance(call.func, ast.Attribute)
-            and (
-                isinstance(call.func.value, ast.Name)
-                or owner in self._class_of[last_name(call.func.value)]
-            )
-        ]
+        every = self._calls.get(name, [])
+        owner = self._owner.get(name)
+        own: list[tuple[int, ast.Call]] = []
+        for cell, call in every:
+            if not isinstance(call.func, ast.Attribute):
+                continue
+            whole = call.func.value
+            if isinstance(whole, ast.Name) or owner in self._class_of[last_name(whole)]:
+                own.append((cell, call))
         return own or every
 
-    def _read(self, cell: Cell) -> None:
-        self._may_call(cell.hidden_words)
-        nodes = [*ast.walk(cell.tree)]
-        calls = [node for node in nodes if isinstance(node, ast.Call)]
-        # A call `Net()` and an annotation `config: Config` name a class, but do not pass it to
-        # other code, which might call it with unknown arguments.
-        used = {call.func for call in calls} | {*_in_annotations(nodes)}
-        for call in calls:
-            for given in [*call.args, *(keyword.value for keyword in call.keywords)]:
-                if isinstance(given, ast.Name):
-                    self._given_to[given.id].append((cell.number, call))
-        for node in nodes:
-            self._may_call(word for text in texts_in(node) for word in words_in(text))
+    def _read_definitions(self, nodes: Iterable[ast.AST]) -> None:
+        for definition in definitions_in(nodes):
+            self._bound[definition.callee] += 1
+            self._owner[definition.callee] = definition.owner
+
+    def _read_calls(self, cell: Cell) -> None:
+        for node in cell.nodes:
+            for text in texts_in(node):
+                self._may_call(words_in(text))
+            if isinstance(node, ast.Call):
+                for value in arguments_of(node):
+                    if isinstance(value, ast.Name):
+                        self._given_to[value.id].append((cell.number, node))
             match node:
                 case ast.Call(func=ast.Name(id=name)):
                     self._calls[name].append((cell.number, node))
                 case ast.Call(func=ast.Attribute(attr=name)):
                     self._calls[f".{name}"].append((cell.number, node))
-                case (
-                    ast.FunctionDef(name=name)
-                    | ast.AsyncFunctionDef(name=name)
-                    | ast.ClassDef(name=name)
-                ):
-                    self._bound[name] += 1
-                    for method in methods_of(node):
-                        self._bound[f".{method.name}"] += 1
-                        self._owner[f".{method.name}"] = name
                 case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id=name))):
                     self._class_of[last_name(target)].add(name)
+
+    def _read_names(self, nodes: Iterable[ast.AST]) -> None:
+        """Record which names are bound to other objects, or used for anything but calls.
+
+        A call `Net()` and an annotation `config: Config` name a class, but do not pass it to other
+        code, which might call it with unknown arguments.
+        """
+        called = {node.func for node in nodes if isinstance(node, ast.Call)}
+        used = called | {*_in_annotations(nodes)}
+        for node in nodes:
+            match node:
                 case ast.alias(name=full, asname=short):
                     self._bound[short or full] += 1
                 case ast.Name(id=name, ctx=ast.Store()):
@@ -156,7 +232,8 @@ class Calls:
 
     def _may_call(self, words: Iterable[str]) -> None:
         """Record names in code that is no Python, which may call functions and methods by them."""
-        self._passed_on |= {name for word in words for name in (word, f".{word}")}
+        for word in words:
+            self._passed_on |= {word, f".{word}"}
 
 
 def texts_in(node: ast.AST) -> list[str]:
@@ -165,14 +242,16 @@ def texts_in(node: ast.AST) -> list[str]:
     Examples are the texts in calls of `eval` and `getattr`. IPython turns magics such as `%time`
     into such calls. Empty for other nodes.
     """
-    is_call = isinstance(node, ast.Call) and last_name(node.func) in _WITH_TEXTS
-    given = node.args if is_call else []  # type: ignore[attr-defined]
-    return [str(argument.value) for argument in given if isinstance(argument, ast.Constant)]
+    if not isinstance(node, ast.Call) or last_name(node.func) not in _WITH_TEXTS:
+        return []
+    constants = [argument for argument in node.args if isinstance(argument, ast.Constant)]
+    return [str(constant.value) for constant in constants]
 
 
 def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
-        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+        for field in ("annotation", "returns"):
+            annotation = getattr(node, field, None)
             if annotation is not None:
                 yield from ast.walk(annotation)
 
@@ -185,26 +264,20 @@ def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
     Returns:
         The parameters, by the syntax tree nodes of their defaults.
     """
-    found = {}
+    statements = [node for node in cell.statements if not getattr(node, "decorator_list", [])]
+    definitions = definitions_in(statements)
+    return parameters_in(each for each in definitions if not each.node.decorator_list)
 
-    def read(callee: str, arguments: ast.arguments, skipped: int) -> None:
-        names = positional(arguments)
-        for option, value in defaults(arguments):
-            position = names.index(option) - skipped if option in names else None
-            found[value] = Parameter(callee=callee, name=option, position=position)
 
-    for statement in cell.statements:
-        match statement:
-            case (
-                ast.FunctionDef(name=name, decorator_list=[], args=arguments)
-                | ast.AsyncFunctionDef(name=name, decorator_list=[], args=arguments)
-            ):
-                read(name, arguments, 0)
-            case ast.ClassDef(name=name, decorator_list=[]):
-                for method in methods_of(statement):
-                    if not method.decorator_list:
-                        callee = name if method.name == "__init__" else f".{method.name}"
-                        read(callee, method.args, 1)
+def parameters_in(definitions: Iterable[Definition]) -> dict[ast.expr, Parameter]:
+    """Return the parameters that have a default, by the syntax tree nodes of their defaults."""
+    found: dict[ast.expr, Parameter] = {}
+    for definition in definitions:
+        for name, value in defaults(definition.arguments):
+            position = None
+            if name in definition.passed:
+                position = definition.passed.index(name)
+            found[value] = Parameter(callee=definition.callee, name=name, position=position)
     return found
 
 
@@ -215,38 +288,44 @@ def methods_of(node: ast.AST) -> list[Function]:
 
 
 def init_of(node: ast.AST) -> Function | None:
-    """Return the `__init__` of a class. None for a class without one, and for other code."""
-    return next((method for method in methods_of(node) if method.name == "__init__"), None)
+    """Return the `__init__` of a class. None if it has none, or if the node is no class."""
+    for method in methods_of(node):
+        if method.name == "__init__":
+            return method
+    return None
 
 
-def gets_object(method: Function) -> bool:
-    """Return whether the first parameter of a method is its object or class (it is not static)."""
-    return all(last_name(decorator) != "staticmethod" for decorator in method.decorator_list)
+def _is_static(method: Function | ast.ClassDef) -> bool:
+    """Return whether the first parameter of a method is neither its object nor its class."""
+    return any(last_name(decorator) == "staticmethod" for decorator in method.decorator_list)
 
 
 def positional(arguments: ast.arguments) -> list[str]:
     """Return the names of the parameters that a call can pass by position."""
-    return [option.arg for option in (*arguments.posonlyargs, *arguments.args)]
+    options = [*arguments.posonlyargs, *arguments.args]
+    return [option.arg for option in options]
 
 
-def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
+def defaults(arguments: ast.arguments) -> Iterator[Named]:
     """Yield the names of the parameters that have a default, each with its default."""
-    positional = [*arguments.posonlyargs, *arguments.args]
-    options = positional[len(positional) - len(arguments.defaults) :] + arguments.kwonlyargs
+    options = [*arguments.posonlyargs, *arguments.args]
+    first = len(options) - len(arguments.defaults)  # Those before it have no default.
+    options = [*options[first:], *arguments.kwonlyargs]
     values = [*arguments.defaults, *arguments.kw_defaults]
     for option, value in zip(options, values, strict=True):
         if value is not None:
             yield option.arg, value
 
 
-def _passed(cell: int, call: ast.Call, parameter: Parameter) -> Override | None:
-    line = call.lineno
-    for keyword in call.keywords:
-        if keyword.arg == parameter.name:
-            return Override(cell=cell, line=line, value=keyword.value, is_keyword=True)
+def _passed(call: ast.Call, parameter: Parameter) -> ast.expr | None:
+    """Return the expression that a call passes for a parameter. None if it may leave it out."""
+    stated = dict(keywords_of(call))
+    if parameter.name in stated:
+        return stated[parameter.name]
     position = parameter.position
     if position is None or position >= len(call.args):
         return None
-    if any(isinstance(value, ast.Starred) for value in call.args[: position + 1]):
+    before = call.args[: position + 1]
+    if any(isinstance(value, ast.Starred) for value in before):
         return None
-    return Override(cell=cell, line=line, value=call.args[position], is_keyword=False)
+    return call.args[position]

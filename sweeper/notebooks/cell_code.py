@@ -1,4 +1,4 @@
-"""Turn a cell into plain Python, parse it, compare syntax trees, and read comments and scopes.
+"""Turn a cell into plain Python, parse it, and find comments and uses of global variables.
 
 Only this module knows IPython's syntax: magics, shell commands and help.
 """
@@ -6,15 +6,17 @@ Only this module knows IPython's syntax: magics, shell commands and help.
 from __future__ import annotations
 
 import ast
+import dis
 import io
 import operator
 import re
-import symtable
 import threading
 import tokenize
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 #: Cell magics whose code is not Python, or runs in another process or namespace.
@@ -32,6 +34,10 @@ _PARSING = threading.Lock()
 #: Code is parsed again up to this number of times in all if parsing fails with a SystemError
 #: (chosen, not measured). A library that parses in another thread can cause this error.
 _PARSE_TRIES = 10
+#: Instructions of Python's bytecode that read a variable which is not local to a function.
+_READING = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})
+#: Whether bytecode tells columns. It does not if PYTHONNODEBUGRANGES is set.
+_HAS_COLUMNS = any(place[2] is not None for place in compile("0", "", "eval").co_positions())
 
 
 def plain_python(source: str) -> str:
@@ -137,46 +143,66 @@ def _tree(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-def scope_of(source: str) -> symtable.SymbolTable | None:
-    """Return the symbol table of code: the names that the code binds and reads.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """A place where code binds or reads a global variable.
+
+    Attributes:
+        name: Name of the variable.
+        binds: Whether the code gives the variable a value. Else the code reads it.
+        is_inside: Whether the place is in the body of a function, class or comprehension.
+        begin: What `begin_of` returns for the code, which is the variable's name in an expression
+            or an assignment, else a whole statement such as an import.
+    """
+
+    name: str
+    binds: bool
+    is_inside: bool
+    begin: tuple[int, int]
+
+
+def begin_of(node: ast.expr) -> tuple[int, int]:
+    """Return the line, from 1, and the column of a node. The column is 0 if bytecode has none."""
+    return node.lineno, node.col_offset if _HAS_COLUMNS else 0
+
+
+def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
+    """List where statements bind and read global variables, as Python's compiler decides it.
 
     Returns:
         None if the code does not compile.
     """
     try:
         with _PARSING, warnings.catch_warnings(action="ignore"):
-            return symtable.symtable(_with_own_scopes(source), "cell", "exec")
+            whole = compile(
+                ast.Module([*body], []),
+                "cell",
+                "exec",
+                flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+                dont_inherit=True,
+            )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-class _Generators(ast.NodeTransformer):
-    """Turns comprehensions into generators, which bind and read the same names."""
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        self.generic_visit(node)
-        match node:
-            case ast.ListComp(elt=made, generators=loops) | ast.SetComp(elt=made, generators=loops):
-                return ast.GeneratorExp(elt=made, generators=loops)
-            case ast.DictComp(key=key, value=value, generators=loops):
-                pair = ast.Tuple(elts=[key, value], ctx=ast.Load())
-                return ast.GeneratorExp(elt=pair, generators=loops)
-        return node
-
-
-def _with_own_scopes(source: str) -> str:
-    """Return code in which each comprehension has a scope of its own.
-
-    Python 3.12 and later run a comprehension in the scope around it (PEP 709). So their symbol
-    tables do not tell which names belong to the comprehension.
-    """
-    if re.search(r"\bfor\b", source) is None:
-        return source
-    tree = ast.parse(source)
-    kinds = ast.ListComp | ast.SetComp | ast.DictComp
-    if not any(isinstance(node, kinds) for node in ast.walk(tree)):
-        return source
-    return ast.unparse(_Generators().visit(tree))
+    found: list[Use] = []
+    waiting = [whole]
+    while waiting:
+        code = waiting.pop()
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        is_inside = code is not whole
+        # The body of a class binds its attributes with STORE_NAME.
+        binding = {"STORE_GLOBAL"} if is_inside else {"STORE_GLOBAL", "STORE_NAME"}
+        for step in dis.get_instructions(code):
+            place = step.positions
+            if place is None or step.opname not in binding | _READING:
+                continue
+            use = Use(
+                name=str(step.argval),
+                binds=step.opname in binding,
+                is_inside=is_inside,
+                begin=(place.lineno or 0, place.col_offset or 0),
+            )
+            found.append(use)
+    return found
 
 
 def is_same_but(

@@ -13,12 +13,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from .metadata import as_json
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 Points = Sequence[tuple[int, float]]
 
 #: Messages quote at most this number of characters of a line of output (chosen, not measured).
@@ -30,6 +28,7 @@ _NONE = "none"
 _TEXTS = ("text/plain", "text", "error")
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _PROGRESS_BAR = re.compile(r"^.*\d%\|.*$", re.MULTILINE)
+_STATE_OF_BAR = re.compile(r"[\d.,:?█▏▎▍▌▋▊▉# ]+")
 #: Matches a warning with its file, line number and source line. Only the warning is compared,
 #: because a forked kernel repeats the warnings of its imports with other file names.
 _PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
@@ -170,15 +169,18 @@ class Differences:
     @property
     def distance(self) -> float:
         """Largest relative distance of two compared numbers. Infinite if one is missing."""
-        of_scores = [_distance(*pair) for pair in self.scores.values()]
-        return max(
-            [*of_scores, *(parting.distance for parting in self.series.values())], default=0.0
-        )
+        distances = [_distance(*pair) for pair in self.scores.values()]
+        distances += [parting.distance for parting in self.series.values()]
+        return max(distances, default=0.0)
 
     def numbers_in_words(self) -> list[str]:
         """Return a text for the series with the earliest difference, and one for each score."""
         found = [f"{name} {change(*pair)}" for name, pair in self.scores.items()]
-        apart = [(it.step, name) for name, it in self.series.items() if it.step is not None]
+        apart = [
+            (parting.step, name)
+            for name, parting in self.series.items()
+            if parting.step is not None
+        ]
         if apart:
             _, name = min(apart)
             found.insert(0, f"{name}: {self.series[name]}")
@@ -190,8 +192,9 @@ class Differences:
         After the first eight differences, the last text counts the others.
         """
         found = [f"{name}: {change(*pair)}" for name, pair in self.environment.items()]
-        more = len(found) - _MOST_LISTED
-        return found[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+        if len(found) > _MOST_LISTED:
+            found[_MOST_LISTED:] = [f"and {len(found) - _MOST_LISTED} more"]
+        return found
 
     def __str__(self) -> str:
         """Return the first difference of series, scores or outputs in words.
@@ -199,7 +202,8 @@ class Differences:
         Returns:
             An empty text if there is no difference.
         """
-        return next(iter([*self.numbers_in_words(), *map(str, self.outputs)]), "")
+        found = self.numbers_in_words() or [str(difference) for difference in self.outputs]
+        return found[0] if found else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints.
@@ -212,15 +216,18 @@ class Differences:
 
 def compare(a: Execution, b: Execution) -> Differences:
     """Return the differences between two executions of one notebook."""
-    names = dict.fromkeys([*a.series, *b.series])
+    environment = {}
+    if a.environment and b.environment:
+        environment = _changed(a.environment, b.environment)
     return Differences(
         scores=_changed(a.scores, b.scores),
-        series={n: _parting(a.series.get(n, ()), b.series.get(n, ())) for n in names},
+        series={
+            name: _parting(a.series.get(name, ()), b.series.get(name, ()))
+            for name in {**a.series, **b.series}
+        },
         outputs=tuple(_output_differences(a.cells, b.cells)),
         params=_changed(a.params, b.params),
-        environment=_changed(a.environment, b.environment)
-        if a.environment and b.environment
-        else {},
+        environment=environment,
     )
 
 
@@ -237,29 +244,49 @@ def _distance(first: float | None, second: float | None) -> float:
     Returns:
         Infinity if one of the numbers is missing or not finite.
     """
-    if first is None or second is None or not (math.isfinite(first) and math.isfinite(second)):
+    if first is None or second is None:
+        return math.inf
+    if not math.isfinite(first) or not math.isfinite(second):
         return math.inf
     largest = max(abs(first), abs(second))
     return abs(first / largest - second / largest) if largest else 0.0
 
 
-def _changed(
-    first: Mapping[_Key, _Value], second: Mapping[_Key, _Value]
-) -> dict[_Key, tuple[_Value | None, _Value | None]]:
-    pairs = {key: (first.get(key), second.get(key)) for key in {**first, **second}}
-    # Compare the values as text, because NaN does not equal itself.
-    return {key: pair for key, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
+def _changed(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, tuple[Any, Any]]:
+    changed = {}
+    for key in {**first, **second}:
+        before, after = first.get(key), second.get(key)
+        if repr(before) != repr(after):  # As text, because NaN does not equal itself.
+            changed[key] = before, after
+    return changed
 
 
 def _parting(first: Points, second: Points) -> Parting:
-    for index, (a, b) in enumerate(itertools.zip_longest(first, second)):
+    n_equal = _n_equal(first, second)
+    next_of_first = dict(first[n_equal : n_equal + 1])
+    next_of_second = dict(second[n_equal : n_equal + 1])
+    if not next_of_first and not next_of_second:
+        return Parting(n_equal=n_equal)
+    step = min(next_of_first | next_of_second)
+    changed = _changed(dict(first), dict(second))
+    distances = [_distance(*pair) for pair in changed.values()]
+    return Parting(
+        n_equal=n_equal,
+        step=step,
+        first=next_of_first.get(step),
+        second=next_of_second.get(step),
+        distance=max(distances, default=0.0),
+    )
+
+
+def _n_equal(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return how many parts at the beginning of two sequences are equal."""
+    n_equal = 0
+    for a, b in zip(first, second, strict=False):
         if repr(a) != repr(b):
-            step = min(point[0] for point in (a, b) if point is not None)
-            at = [point[1] if point is not None and point[0] == step else None for point in (a, b)]
-            apart = _changed(dict(first), dict(second)).values()
-            far = max((_distance(*pair) for pair in apart), default=0.0)
-            return Parting(n_equal=index, step=step, first=at[0], second=at[1], distance=far)
-    return Parting(n_equal=len(first))
+            break
+        n_equal += 1
+    return n_equal
 
 
 # --- outputs -------------------------------------------------------------------------------------
@@ -271,39 +298,57 @@ _Output = tuple[str, Mapping[str, str]]
 def _output_differences(
     first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]
 ) -> Iterator[OutputDifference]:
-    none: Mapping[str, Any] = {}
-    for position, cells in enumerate(itertools.zip_longest(first, second, fillvalue=none), 1):
-        a, b = (list(_outputs_in(cell.get("outputs", ()))) for cell in cells)
-        if a == b:
+    cells = itertools.zip_longest(first, second, fillvalue=dict[str, Any]())
+    for position, (cell, other_cell) in enumerate(cells, start=1):
+        outputs, others = _outputs_in(cell), _outputs_in(other_cell)
+        if outputs == others:
             continue
-        is_alike = [(kind, data.keys()) for kind, data in a] == [(k, d.keys()) for k, d in b]
-        lines = itertools.zip_longest(_lines(a), _lines(b), fillvalue="")
-        parted = next(((n, x, y) for n, (x, y) in enumerate(lines, 1) if x != y), (None, "", ""))
+        line, text, other_text = _first_change(_lines(outputs), _lines(others))
         yield OutputDifference(
             cell=position,
-            is_same_kind=is_alike,
-            line=parted[0],
-            first=parted[1],
-            second=parted[2],
+            is_same_kind=_kinds(outputs) == _kinds(others),
+            line=line,
+            first=text,
+            second=other_text,
         )
 
 
-def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
-    """Yield the outputs of a cell in an order that is the same in all executions.
+def _kinds(outputs: Sequence[_Output]) -> list[tuple[str, list[str]]]:
+    return [(kind, list(data)) for kind, data in outputs]
+
+
+def _first_change(first: Sequence[str], second: Sequence[str]) -> tuple[int | None, str, str]:
+    """Return the number of the first line that differs, from 1, and both versions of it."""
+    lines = itertools.zip_longest(first, second, fillvalue="")
+    for number, (line, other) in enumerate(lines, start=1):
+        if line != other:
+            return number, line, other
+    return None, "", ""
+
+
+def _outputs_in(cell: Mapping[str, Any]) -> list[_Output]:
+    """Return the outputs of a cell in an order that is the same in all executions.
 
     ipykernel sends the text of stdout and stderr in pieces, whose order depends on timing. So all
     text that a stream prints between two displays is joined, and the streams are sorted by name.
     """
-    is_stream = [output["output_type"] == "stream" for output in outputs]
-    for are_streams, run in itertools.groupby(range(len(outputs)), is_stream.__getitem__):
-        part = [outputs[index] for index in run]
-        if not are_streams:
-            yield from map(_display, part)
-            continue
-        for name in sorted({str(output["name"]) for output in part}):
-            text = "".join(_joined(o["text"]) for o in part if o["name"] == name)
-            if own := _NATIVE_LOG.sub("", text):
-                yield name, {"text": _masked(own)}
+    found: list[_Output] = []
+    printed: dict[str, str] = {}
+    for output in cell.get("outputs", ()):
+        if output["output_type"] == "stream":
+            name = output["name"]
+            printed[name] = printed.get(name, "") + _joined(output["text"])
+        else:
+            found += [*_streams(printed), _display(output)]
+            printed = {}
+    return [*found, *_streams(printed)]
+
+
+def _streams(printed: Mapping[str, str]) -> Iterator[_Output]:
+    for name, text in sorted(printed.items()):
+        own = _NATIVE_LOG.sub("", text)
+        if own:
+            yield name, {"text": _masked(own)}
 
 
 def _display(output: Mapping[str, Any]) -> _Output:
@@ -313,10 +358,11 @@ def _display(output: Mapping[str, Any]) -> _Output:
         data["error"] = f"{output['ename']}: {output['evalue']}"
     if _WIDGET_VIEW in data:
         data[_WIDGET_VIEW] = "a widget"
-    return output["output_type"], {
-        mime: text if _is_picture(mime) else _masked(text)
-        for mime, text in ((mime, _joined(part)) for mime, part in sorted(data.items()))
-    }
+    texts = {mime: _joined(part) for mime, part in sorted(data.items())}
+    for mime, text in texts.items():
+        if not _is_picture(mime):
+            texts[mime] = _masked(text)
+    return output["output_type"], texts
 
 
 def _is_picture(mime: str) -> bool:
@@ -332,19 +378,23 @@ def _joined(part: Any) -> str:
 
 def _masked(text: str) -> str:
     text = _COLOURS.sub("", text)
-    bars = _PROGRESS_BAR.sub(lambda bar: re.sub(r"[\d.,:?█▏▎▍▌▋▊▉# ]+", "…", bar[0]), text)
-    return _VOLATILE.sub("…", _PLACE.sub(r"\1", bars))
+    text = _PROGRESS_BAR.sub(lambda bar: _STATE_OF_BAR.sub("…", bar[0]), text)
+    text = _PLACE.sub(r"\1", text)
+    return _VOLATILE.sub("…", text)
 
 
 def _lines(outputs: Sequence[_Output]) -> list[str]:
-    texts = [data[mime].rstrip("\n") for _, data in outputs for mime in _TEXTS if data.get(mime)]
-    return "\n".join(texts).splitlines()
+    lines: list[str] = []
+    for _, data in outputs:
+        for mime in _TEXTS:
+            lines += data.get(mime, "").rstrip("\n").splitlines()
+    return lines
 
 
 def _quoted(first: str, second: str) -> Iterator[str]:
     """Yield two lines as quoted texts, each cut to the part around their first difference."""
-    place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
-    start = max(0, place - _QUOTED_CHARACTERS // 3)
+    n_equal = _n_equal(first, second)
+    start = max(0, n_equal - _QUOTED_CHARACTERS // 3)
     for text in (first, second):
         part = text[start : start + _QUOTED_CHARACTERS]
         yield repr(part) if text else _NONE

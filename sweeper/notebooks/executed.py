@@ -39,11 +39,13 @@ class ExecutedNotebook:
         self, node: NotebookNode, spec: TrialSpec, *, earlier: TrialMetadata | None = None
     ) -> None:
         self.node = node
-        if "parameters" in (papermill := node.metadata.get("papermill", {})):
+        papermill = node.metadata.get("papermill", {})
+        if "parameters" in papermill:
             papermill["parameters"] = as_json(papermill["parameters"])
         self.path = spec.notebook
         self._began = _now()
-        self._lock, self._write_lock = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self._write_lock = threading.Lock()
         self._noted = replace(
             BLANK,
             study=spec.study,

@@ -54,23 +54,27 @@ def fingerprint_of(
         kernel_name: Name of the kernel, or absolute path of its interpreter.
         code: Local modules, as `local_code` returns them. None means that they are read now.
     """
+    folder = notebook.path.parent
     data = as_json(settings.model_dump(exclude_none=True))
-    code = local_code(notebook.code, notebook.path.parent) if code is None else code
-    return {
-        "cells": [
-            _digest(source if _RAISES not in cell_tags(cell) else f"# {_RAISES}\n{source}")
-            for cell, source in zip(code_cells(notebook.node), notebook.code, strict=True)
-        ],
+    code = local_code(notebook.code, folder) if code is None else code
+    cells = []
+    for cell, source in zip(code_cells(notebook.node), notebook.code, strict=True):
+        may_raise = _RAISES in cell_tags(cell)
+        cells.append(_digest(f"# {_RAISES}\n{source}" if may_raise else source))
+    fingerprint = {
+        "cells": cells,
         "files": {
-            os.path.relpath(path, notebook.path.parent): _digest(text_of(code[path]))
-            for path in sorted(code)
+            os.path.relpath(path, folder): _digest(text_of(code[path])) for path in sorted(code)
         },
         "study.seed": settings.study.seed,
         "repeat": data.get("repeat"),
         "resources.cpus_per_trial": settings.resources.threads,
-        "kernel": _portable(kernel_name, notebook.path.parent),
-        **{f"{key}.{name}": part for key in SECTIONS for name, part in data[key].items()},
+        "kernel": _portable(kernel_name, folder),
     }
+    for key in SECTIONS:
+        for name, part in data[key].items():
+            fingerprint[f"{key}.{name}"] = part
+    return fingerprint
 
 
 def _portable(kernel: str, folder: Path) -> str:
@@ -87,12 +91,17 @@ def _portable(kernel: str, folder: Path) -> str:
     if environment.parts[-3:-1] == (".pixi", "envs"):
         project = environment.parents[2]
     folder = Path(os.path.abspath(folder))
-    is_inside = project != project.parent and folder.is_relative_to(project)
-    if is_inside:
+    if _is_below(folder, project):
         return os.path.relpath(kernel, folder)
     home = Path(os.path.expanduser("~"))  # `Path.home` raises an error for a user without a home.
-    is_at_home = home != home.parent and Path(kernel).is_relative_to(home)
-    return f"~/{Path(kernel).relative_to(home).as_posix()}" if is_at_home else kernel
+    if _is_below(Path(kernel), home):
+        return f"~/{Path(kernel).relative_to(home).as_posix()}"
+    return kernel
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Return whether a path is in a folder, which must not be the root of the file system."""
+    return folder != folder.parent and path.is_relative_to(folder)
 
 
 def version(fingerprint: Fingerprint) -> str:
@@ -104,16 +113,18 @@ def tags_of(
     settings: Settings, fingerprint: Fingerprint, notebook: Path, sampler: str
 ) -> dict[str, str]:
     """Return the MLflow tags that all trials of a sweep have."""
-    return {
+    tags = {
         "sweeper.study": settings.name,
         "sweeper.notebook": str(notebook),
         "sweeper.kernel": fingerprint["kernel"],
         "sweeper.sampler": sampler,
         CODE_TAG: version(fingerprint),
         "sweeper.threads": str(settings.resources.threads),
-        **({"sweeper.data": fingerprint["data"]} if "data" in fingerprint else {}),
         **_tags_of_fixed(settings.fixed),
     }
+    if "data" in fingerprint:
+        tags["sweeper.data"] = fingerprint["data"]
+    return tags
 
 
 def tags_as_run(tags: Mapping[str, str], metadata: TrialMetadata) -> dict[str, str]:
@@ -127,8 +138,11 @@ def tags_as_run(tags: Mapping[str, str], metadata: TrialMetadata) -> dict[str, s
     """
     if not metadata.code:
         return dict(tags)
-    others = {name: value for name, value in tags.items() if not name.startswith(_FIXED_TAG)}
-    return {**others, CODE_TAG: metadata.code, **_tags_of_fixed(metadata.fixed)}
+    as_run = {**_tags_of_fixed(metadata.fixed), CODE_TAG: metadata.code}
+    for name, value in tags.items():
+        if not name.startswith(_FIXED_TAG):
+            as_run.setdefault(name, value)
+    return as_run
 
 
 def _tags_of_fixed(fixed: Mapping[str, Any]) -> dict[str, str]:
@@ -139,7 +153,7 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """Return the changes between two fingerprints in words. Empty if they are equal."""
     found = _changed_cells(before["cells"], now["cells"])
     old_files, new_files = before["files"], now["files"]
-    for path in sorted({*old_files, *new_files}):
+    for path in sorted(old_files | new_files):
         if path not in new_files:
             found.append(f"{path} is no longer used")
         elif path not in old_files:
@@ -191,11 +205,14 @@ def without_made_files(before: Fingerprint, now: Fingerprint) -> Fingerprint:
 
 def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:
     found = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+    matcher = SequenceMatcher(None, before, now, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag == "delete":
-            found.append(f"earlier {_cells(i1, i2)} {'was' if i2 - i1 == 1 else 'were'} removed")
-        elif tag != "equal":
-            found.append(f"{_cells(j1, j2)} {'is new' if tag == 'insert' else 'changed'}")
+            found.append(f"earlier {_cells(i1, i2)} removed")
+        elif tag == "insert":
+            found.append(f"{_cells(j1, j2)} added")
+        elif tag == "replace":
+            found.append(f"{_cells(j1, j2)} changed")
     return found
 
 
@@ -207,8 +224,12 @@ def _cells(start: int, end: int) -> str:
 def _brief(value: Any) -> str:
     if isinstance(value, Mapping):
         # Leave out False and empty values: they are defaults, which parameters files do not state.
-        kept = {k: v for k, v in value.items() if v is not False and v not in (None, {}, [])}
-        return json.dumps(kept).replace('"', "")
+        stated = {
+            key: part
+            for key, part in value.items()
+            if part is not False and part not in (None, {}, [])
+        }
+        return json.dumps(stated).replace('"', "")
     return json.dumps(value)
 
 

@@ -9,11 +9,20 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .arguments import is_parsing, option_default
-from .calls import Function, defaults, gets_object, methods_of, positional, texts_in
+from .calls import (
+    Calls,
+    Definition,
+    Function,
+    defaults,
+    definitions_in,
+    parameters_in,
+    positional,
+    texts_in,
+)
 from .left_out import dotted, imported_by
 from .own_training import (
     OWN_LOOP,
@@ -27,6 +36,7 @@ from .plain import is_plain, plain_value
 from .rebinding import unpacked
 from .replacing import Cell, words_in
 from .signatures import Signatures
+from .syntax import arguments_of, items_of, keywords_of, part_of, unpacked_dicts
 
 #: A path names a variable or a part of a variable: `("cfg", "lr")` is `cfg.lr` and `cfg["lr"]`,
 #: `("f()", "lr")` is the parameter of a function, and `("Net", "lr")` is the attribute of all
@@ -46,7 +56,7 @@ _UNKNOWN = "?"
 _OF_DICTS = frozenset(
     {f"{library}.{name}" for library in ("lightgbm", "xgboost") for name in ("train", "cv")}
 )
-#: Functions whose result counts as their argument, so values flow through their calls.
+#: Functions whose result counts as their argument.
 _CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
 #: The search follows no path with more than `_DEEPEST` parts, and ends after `_FARTHEST` paths
 #: (chosen, not measured).
@@ -77,34 +87,6 @@ class LibraryCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Function:
-    """A function, method or class of the notebook that can be called.
-
-    Attributes:
-        key: First part of the paths of its parameters.
-        arguments: Its parameters. None for a class without `__init__`.
-        skipped: Number of parameters that a call does not pass, such as `self`.
-    """
-
-    key: str
-    arguments: ast.arguments | None
-    skipped: int = 0
-
-    def target(self, parameter: str | int) -> Path | None:
-        """Return the path of a parameter, by its name or its position in a call."""
-        if self.arguments is None:
-            return (self.key, parameter) if isinstance(parameter, str) else None
-        named = positional(self.arguments)
-        if isinstance(parameter, int):
-            position = parameter + self.skipped
-            return (self.key, named[position]) if position < len(named) else None
-        named += [option.arg for option in self.arguments.kwonlyargs]
-        if parameter not in named and self.arguments.kwarg is not None:
-            return self.key, self.arguments.kwarg.arg, parameter
-        return self.key, parameter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
     """A scope: where the names in a piece of code are looked up.
 
@@ -127,7 +109,9 @@ class _Scope:
             return (self.owner,)
         if self.outer is None:
             return (name,)
-        return (self.key, name) if name in self.names else self.outer.path(name)
+        if name in self.names:
+            return self.key, name
+        return self.outer.path(name)
 
 
 class Flows:
@@ -142,7 +126,6 @@ class Flows:
         imported: Imported object for each name that an import binds, as `torch.nn` for `nn`.
         steps: Literal learning rates in gradient steps such as `w -= 0.1 * grad`, each with the
             number of its code cell.
-        reads: Names of the variables, attributes and keys that the notebook reads.
         handed_on: Names of the notebook's functions that it passes to other functions.
     """
 
@@ -155,40 +138,47 @@ class Flows:
         self.handed_on: set[str] = set()
         self._signatures = Signatures(whole)
         self.imported = imported_by(whole)
-        self._steps = {
-            node: factors for cell in whole for node, factors in steps_in(cell.tree).items()
-        }
+        self._steps: dict[ast.AST, list[ast.expr]] = {}
+        for cell in whole:
+            self._steps |= steps_in(cell.tree)
         self._training = training_code(whole)
         self._trained = {*map(ast.unparse, assigned_from_itself(self._training))}
-        self._functions: dict[str, _Function] = {}
-        self._methods: defaultdict[str, list[_Function]] = defaultdict(list)
-        self._keys: dict[ast.AST, str] = {}
-        self._owners: dict[ast.AST, str] = {}
+        self._functions: dict[str, Definition] = {}
+        self._methods: defaultdict[str, list[Definition]] = defaultdict(list)
+        self._definitions: dict[ast.AST, Definition] = {}
         self._classes: set[str] = set()
         for cell in whole:
-            for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
-                self._define(node)
-        self._skipped: set[ast.AST] = set()
+            for definition in definitions_in(cell.nodes):
+                self._define(definition)
+        self._skipped = _overridden_defaults(whole)
         self._read_all(whole)
-        for never_used in (self._overridden_defaults, self._branches_not_taken):
-            if found := {*never_used()}:
-                self._skipped |= found
-                self._read_all(whole)
+        if never_run := {*self._branches_not_taken()}:
+            self._skipped |= never_run
+            self._read_all(whole)
+
+    def _define(self, definition: Definition) -> None:
+        self._definitions[definition.node] = definition
+        if definition.is_method:
+            self._methods[definition.name].append(definition)
+        else:
+            self._functions[definition.name] = definition
+        if definition.is_class:
+            self._classes.add(definition.name)
 
     def _read_all(self, cells: Sequence[Cell]) -> None:
         self.calls.clear()
         self.steps.clear()
         self._edges: defaultdict[Path, list[Path]] = defaultdict(list)
         self._literals: defaultdict[ast.expr, list[Path]] = defaultdict(list)
-        self._paths: dict[ast.expr, list[Path]] = {}
-        self._passed: defaultdict[str, list[set[str]]] = defaultdict(list)
-        self._defaults: list[tuple[str, str, ast.expr]] = []
+        self._paths: dict[ast.expr, Path] = {}
+        #: Keys of the functions that the notebook calls.
+        self._called: set[str] = set()
         self._branches: list[tuple[Path, ast.If]] = []
         #: Paths that may get a value that is no literal, such as a computed one.
         self._open: set[Path] = set()
         self._parameters: set[Path] = set()
         self._handed_over: set[ast.AST] = set()
-        self.reads = self._names_in(cells)
+        self._read_names = self._names_in(cells)
         for cell in cells:
             self._read(cell.number, cell.tree)
         self._used = self._names_in(cells)
@@ -208,22 +198,18 @@ class Flows:
         its parameter. A cell that is not Python may read any variable that it names, so all its
         words count.
         """
-        found, left_out = set[str](), self._skipped | self._handed_over
+        found = set[str]()
+        left_out = self._skipped | self._handed_over
         for cell in cells:
             waiting: deque[ast.AST] = deque([cell.tree])
             found |= cell.hidden_words
             while waiting:
                 node = waiting.popleft()
-                found |= {*_names_read(node)}
-                waiting += (part for part in ast.iter_child_nodes(node) if part not in left_out)
+                found.update(_names_read(node))
+                for part in ast.iter_child_nodes(node):
+                    if part not in left_out:
+                        waiting.append(part)
         return found
-
-    def _overridden_defaults(self) -> Iterator[ast.AST]:
-        """Yield the defaults that are never used, because all calls pass their parameter."""
-        for function, name, default in self._defaults:
-            passed = self._passed[function]
-            if self._is_called_here(function) and all(name in names for names in passed):
-                yield default
 
     def _branches_not_taken(self) -> Iterator[ast.AST]:
         """Yield the statements in branches that never run.
@@ -232,33 +218,48 @@ class Flows:
         where nothing but "adam" flows to `optimizer`.
         """
         for path, branch in self._branches:
-            before = {*_spread([path], self._backwards)}
-            values = [plain_value(literal) for literal in self._literals_of([path])]
+            values = [plain_value(literal) for literal in self._literals_of(path)]
             are_settings = all(isinstance(value, str | bool | None) for value in values)
-            if not values or not are_settings or self._may_be_another(path, before):
+            if not values or not are_settings:
+                continue
+            if self._may_be_another(path) or self._has_another_name(path):
                 continue
             taken = {_is_taken(branch.test, value) for value in values}
-            yield from branch.body if taken == {False} else []
-            yield from branch.orelse if taken == {True} else []
+            if taken == {False}:
+                yield from branch.body
+            elif taken == {True}:
+                yield from branch.orelse
 
-    def _may_be_another(self, path: Path, before: Set[Path]) -> bool:
-        """Return whether a path may get other values than the literals that flow to it.
+    def _may_be_another(self, path: Path) -> bool:
+        """Return whether a path may get other values than the literals that flow to it."""
+        for before in _spread([path], self._backwards):
+            if before in self._open or not self._gets_values(before):
+                return True
+            if before[:2] in self._parameters and not self._is_called_here(before[0]):
+                return True  # Libraries call functions as well: `net(x)` calls `forward`.
+        return False
 
-        Args:
-            before: All paths from which values flow to it.
-        """
-        if not before.isdisjoint(self._open):
-            return True
-        functions = {part[0] for part in before if part[0].endswith("()")}
-        if any(not self._is_called_here(function) for function in functions):
-            return True  # Libraries call functions as well: `net(x)` calls `forward`.
-        is_attribute = len(path) > 1 and path[0] not in functions
-        others = {*self._made_by, *self._backwards, *self._open} - before
-        # An object may have several names, one of which gets another value for this attribute.
-        return is_attribute and any(part[-1] == path[-1] and part[0] != _LIBRARY for part in others)
+    def _gets_values(self, path: Path) -> bool:
+        """Return whether the code shows a value for a path, or for what it is a part of."""
+        for length in range(1, len(path) + 1):
+            whole = path[:length]
+            if whole in self._made_by or whole in self._backwards:
+                return True
+        return False
+
+    def _has_another_name(self, path: Path) -> bool:
+        """Return whether an attribute may get values by another name of its object."""
+        if len(path) == 1 or path[0].endswith("()"):
+            return False
+        others = {*self._made_by, *self._backwards, *self._open}
+        others -= {*_spread([path], self._backwards)}
+        same_attribute = [other for other in others if other[-1] == path[-1]]
+        return any(other[0] != _LIBRARY for other in same_attribute)
 
     def _is_called_here(self, function: str) -> bool:
-        return bool(self._passed[function]) and function.partition("(")[0] not in self.handed_on
+        """Return whether the notebook itself calls a function, and no library does so."""
+        name = function.partition("(")[0]
+        return function in self._called and name not in self.handed_on
 
     def receivers(self, value: ast.expr) -> list[tuple[str, str]]:
         """List the library parameters that a literal flows to, the nearest first.
@@ -266,138 +267,137 @@ class Flows:
         Returns:
             Pairs of callee and parameter, such as `("torch.optim.Adam", "lr")`.
         """
-        found = [path for path in self._reached(value) if path[0] == _LIBRARY]
-        return [(path[1], path[-1]) for path in found if len(path) > 2 and path[-1] != _UNKNOWN]
+        found: list[tuple[str, str]] = []
+        for path in self._reached(value):
+            names_parameter = len(path) > 2 and path[-1] != _UNKNOWN
+            if path[0] == _LIBRARY and names_parameter:
+                found.append((path[1], path[-1]))
+        return found
 
     def names(self, value: ast.expr) -> list[str]:
         """List the parameters and attributes of the notebook that get a literal, in order."""
-        paths = [path for path in self._reached(value) if path[0] != _LIBRARY]
-        return [*dict.fromkeys(path[-1] for path in paths if path[-1] != _RESULT)]
+        found: dict[str, None] = {}
+        for path in self._reached(value):
+            if path[0] != _LIBRARY and path[-1] != _RESULT:
+                found[path[-1]] = None
+        return [*found]
 
     def is_used(self, value: ast.expr) -> bool:
         """Return whether the notebook or a library may read a literal after it is assigned."""
-        return any(
-            path[0] == _LIBRARY or path[-1] in self._used or path[-1] == _RESULT
-            for path in self._reached(value)
-        )
+        for path in self._reached(value):
+            if path[0] == _LIBRARY or path[-1] in self._used or path[-1] == _RESULT:
+                return True
+        return False
 
     def origins(self, value: ast.expr) -> list[ast.expr]:
         """List the literals that may flow into an argument of a library's function."""
         if value in self._literals:
             return [value]
-        return self._literals_of(self._paths.get(value, ()))
+        path = self._paths.get(value)
+        return [] if path is None else self._literals_of(path)
 
     def may_be_another(self, value: ast.expr) -> bool:
         """Return whether an argument may get other values than those of `origins`.
 
         As in `for seed in seeds: fit(seed)`, or if a library calls the function with the argument.
         """
-        return any(
-            path in self._open
-            or (path in self._parameters and not self._is_called_here(path[0]))
-            or not any(
-                path[:length] in known
-                for length in range(1, len(path) + 1)
-                for known in (self._made_by, self._backwards)
-            )
-            for path in _spread(self._paths.get(value, ()), self._backwards)
-        )
+        path = self._paths.get(value)
+        return path is not None and self._may_be_another(path)
 
-    def _literals_of(self, paths: Iterable[Path]) -> list[ast.expr]:
-        before = _spread(paths, self._backwards)
-        return [literal for path in before for literal in self._made_by.get(path, ())]
+    def _literals_of(self, path: Path) -> list[ast.expr]:
+        found: list[ast.expr] = []
+        for source in _spread([path], self._backwards):
+            found += self._made_by.get(source, ())
+        return found
 
     def _reached(self, value: ast.expr) -> list[Path]:
         return _spread(self._literals.get(value, ()), self._edges)
 
     # --- reading the notebook -------------------------------------------------------------------
 
-    def _define(self, node: ast.AST) -> None:
-        if isinstance(node, ast.ClassDef):
-            self._classes.add(node.name)
-            self._functions[node.name] = _Function(key=node.name, arguments=None)
-            for inner in methods_of(node):
-                self._owners[inner] = node.name
-                self._keys[inner] = key = f"{node.name}.{inner.name}()"
-                method = _Function(key=key, arguments=inner.args, skipped=int(gets_object(inner)))
-                self._methods[inner.name].append(method)
-                if inner.name == "__init__":
-                    self._functions[node.name] = method
-        elif isinstance(node, Function) and node not in self._keys:
-            self._keys[node] = key = f"{node.name}()"
-            self._functions[node.name] = _Function(key=key, arguments=node.args)
-
     def _read(self, cell: int, tree: ast.Module) -> None:
-        waiting: deque[tuple[Iterable[ast.AST], _Scope]] = deque([(tree.body, _Scope())])
+        waiting: deque[tuple[Sequence[ast.stmt], _Scope]] = deque()
+        waiting.append((tree.body, _Scope()))
         while waiting:
             body, scope = waiting.popleft()
             for node in own_nodes(body, self._skipped):
                 if self._is_uncalled(node):
                     continue
                 self._read_node(cell, node, scope)
-                match node:
-                    case ast.FunctionDef() | ast.AsyncFunctionDef():
-                        waiting.append((node.body, self._scope_of(node, scope)))
-                    case ast.ClassDef(name=name):
-                        inside = _bound(node.body)
-                        waiting.append((node.body, _Scope(key=name, names=inside, outer=scope)))
+                if isinstance(node, Function):
+                    waiting.append((node.body, self._scope_of(node, scope)))
+                elif isinstance(node, ast.ClassDef):
+                    inner = _Scope(key=node.name, names=_bound(node.body), outer=scope)
+                    waiting.append((node.body, inner))
 
     def _is_uncalled(self, node: ast.AST) -> bool:
         """Return whether a node is a function or class that never runs, as no code names it."""
-        return (
-            isinstance(node, Function | ast.ClassDef)
-            and not node.decorator_list
-            and node.name not in self.reads
-            and node not in self._owners
-        )
+        if not isinstance(node, Function | ast.ClassDef) or node.decorator_list:
+            return False
+        definition = self._definitions.get(node)
+        is_in_class = definition is not None and bool(definition.owner)
+        return not is_in_class and node.name not in self._read_names
 
     def _scope_of(self, node: Function, outer: _Scope) -> _Scope:
+        definition = self._definitions[node]
+        key, owner = _key(definition), definition.owner
         options = [option.arg for option in ast.walk(node.args) if isinstance(option, ast.arg)]
-        names, owner = _bound(node.body) | {*options}, self._owners.get(node, "")
-        self._parameters |= {(self._keys[node], option) for option in options}
+        self._parameters |= {(key, option) for option in options}
         if owner and outer.key == owner and outer.outer is not None:
             outer = outer.outer  # Methods do not see the names in the body of their class.
-        own_name = options[0] if owner and options and gets_object(node) else ""
         return _Scope(
-            key=self._keys[node], names=names, own_name=own_name, owner=owner, outer=outer
+            key=key,
+            names=_bound(node.body) | {*options},
+            own_name=definition.own_name,
+            owner=owner,
+            outer=outer,
         )
 
     def _read_node(self, cell: int, node: ast.AST, scope: _Scope) -> None:
-        factors = self._steps.get(node, [])
-        self.steps += [(cell, factor) for factor in factors if cell and is_plain(factor)]
-        for factor in factors:
-            self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
-        if node in self._training:
-            self._own_training(node, scope)
+        self._read_training(cell, node, scope)
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._assign(target, value, scope)
-            case (
-                ast.AnnAssign(target=target, value=value)
-                | ast.NamedExpr(target=target, value=value)
-            ) if value is not None:
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
                 self._assign(target, value, scope)
-            case ast.Return(value=value) if value is not None and scope.key:
+            case ast.NamedExpr(target=target, value=value):
+                self._assign(target, value, scope)
+            case ast.Return(value=ast.expr() as value) if scope.key:
                 self._flow(value, (scope.key, _RESULT), scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 for name, value in defaults(node.args):
-                    self._defaults.append((self._keys[node], name, value))
                     if value not in self._skipped:
-                        self._flow(value, (self._keys[node], name), scope)
+                        self._flow(value, (_key(self._definitions[node]), name), scope)
             case ast.If(test=test):
                 asked = _asked(test)
-                if asked is not None and (path := self._path(asked, scope)) is not None:
+                path = None if asked is None else self._path(asked, scope)
+                if path is not None:
                     self._branches.append((path, node))
             case ast.For(target=target) | ast.AugAssign(target=target):
-                for part in ast.walk(target):
-                    if isinstance(part, ast.expr) and (path := self._path(part, scope)) is not None:
-                        self._open.add(path)
+                self._open_all(target, scope)
             case ast.ClassDef(name=name, bases=bases):
                 for base in bases:
                     self._flow(base, (name,), scope)
             case ast.Call():
                 self._call(cell, node, scope)
+
+    def _open_all(self, target: ast.expr, scope: _Scope) -> None:
+        """Note that what a target names gets values that are no literals."""
+        for part in ast.walk(target):
+            if isinstance(part, ast.expr):
+                path = self._path(part, scope)
+                if path is not None:
+                    self._open.add(path)
+
+    def _read_training(self, cell: int, node: ast.AST, scope: _Scope) -> None:
+        """Read a node of a training that the notebook itself programs."""
+        for factor in self._steps.get(node, []):
+            self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
+            if cell and is_plain(factor):
+                self.steps.append((cell, factor))
+        if node in self._training:
+            self._own_training(node, scope)
 
     def _own_training(self, node: ast.AST, scope: _Scope) -> None:
         callee, operands = operands_of(node)
@@ -413,31 +413,45 @@ class Flows:
     def _assign(self, target: ast.expr, value: ast.expr, scope: _Scope) -> None:
         for inner, part, is_own in unpacked(target, value):
             path = self._path(inner, scope)
-            if part is not None and path is not None and (is_own or is_parsing(part)):
+            if path is None:
+                continue
+            if part is not None and (is_own or is_parsing(part)):
                 self._flow(part, path, scope)
-            elif path is not None:
+            else:
                 self._open.add(path)
 
     def _call(self, cell: int, call: ast.Call, scope: _Scope) -> None:
-        passed = [*call.args, *(option.value for option in call.keywords)]
-        self.handed_on |= {it.id for it in passed if isinstance(it, ast.Name)} & {*self._functions}
+        for value in arguments_of(call):
+            if isinstance(value, ast.Name) and value.id in self._functions:
+                self.handed_on.add(value.id)
         function = self._function(call)
-        named = [(option.arg, option.value) for option in call.keywords if option.arg]
-        unpacked_dicts = [option.value for option in call.keywords if option.arg is None]
         if function is not None:
-            given: list[tuple[str | int, ast.expr]] = [*enumerate(call.args), *named]
-            self._passed[function.key].append(set())
-            for parameter, value in given:
-                if (target := function.target(parameter)) is not None:
-                    self._flow(value, target, scope)
-                    self._passed[function.key][-1].add(target[-1])
-                    if self._path(value, scope) is not None:
-                        # The call alone is no use of the variable: the function may not read it.
-                        self._handed_over.add(value)
-            for value in unpacked_dicts:
-                self._flow(value, (function.key,), scope)
-            if self._of_module(call.func) is None:
-                return
+            self._call_of_notebook(call, function, scope)
+        if function is None or self._of_module(call.func) is not None:
+            self._call_of_library(cell, call, function, scope)
+
+    def _call_of_notebook(self, call: ast.Call, function: Definition, scope: _Scope) -> None:
+        self._called.add(_key(function))
+        for value in unpacked_dicts(call):
+            self._flow(value, (_key(function),), scope)
+        given: list[tuple[str | int, ast.expr]] = [*enumerate(call.args), *keywords_of(call)]
+        for parameter, value in given:
+            target = _target(function, parameter)
+            if target is None:
+                continue
+            self._flow(value, target, scope)
+            if self._path(value, scope) is not None:
+                # The call alone is no use of the variable: the function may not read it.
+                self._handed_over.add(value)
+
+    def _call_of_library(
+        self, cell: int, call: ast.Call, function: Definition | None, scope: _Scope
+    ) -> None:
+        """Read a call of a library or a local module.
+
+        Args:
+            function: Function of the local module. None for a library.
+        """
         callee = self._dotted(call.func)
         if callee is None:
             return
@@ -445,22 +459,25 @@ class Flows:
             for name, value in option_default(call):
                 self._flow(value, (*_OPTIONS, name), scope)
             return
-        named += self._signatures.named(call)
-        whole = [*unpacked_dicts, *(call.args[:1] if callee in _OF_DICTS else ())]
-        found = LibraryCall(
-            callee=callee, node=call, cell=cell, given=dict(named), is_open=bool(whole)
-        )
+        named = [*keywords_of(call), *self._signatures.named(call)]
+        dicts = unpacked_dicts(call)
+        if callee in _OF_DICTS:
+            dicts += call.args[:1]
         if cell:
+            given = dict(named)
+            found = LibraryCall(
+                callee=callee, node=call, cell=cell, given=given, is_open=bool(dicts)
+            )
             self.calls.append(found)
-        known = {value for _, value in named}
         if not hasattr(builtins, callee):
+            known = {value for _, value in named}
             named += [(_UNKNOWN, value) for value in call.args if value not in known]
         for name, value in named:
-            if function is None or function.target(name) is None:
+            if function is None or _target(function, name) is None:
                 self._flow(value, (_LIBRARY, callee, name), scope)
             if (path := self._path(value, scope)) is not None:
-                self._paths[value] = [path]
-        for value in whole:
+                self._paths[value] = path
+        for value in dicts:
             self._flow(value, (_LIBRARY, callee), scope)
 
     def _flow(self, value: ast.expr, target: Path, scope: _Scope) -> None:
@@ -469,73 +486,35 @@ class Flows:
             part, to = waiting.pop()
             if is_plain(part):
                 self._literals[part].append(to)
-            match part:
-                case ast.Dict(keys=keys, values=values):
-                    for key, inner in zip(keys, values, strict=True):
-                        if key is None:
-                            waiting.append((inner, to))
-                        elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-                            waiting.append((inner, (*to, key.value)))
-                case ast.List(elts=parts) | ast.Tuple(elts=parts):
-                    waiting += [(inner, to) for inner in parts if isinstance(inner, ast.Dict)]
-                case ast.IfExp(body=first, orelse=second):
-                    waiting += [(first, to), (second, to)]
-                case ast.BoolOp(values=parts):
-                    waiting += [(inner, to) for inner in parts]
-                case ast.BinOp(left=left, right=right) if is_plain(left) is not is_plain(right):
-                    waiting.append((right if is_plain(left) else left, to))
-                    self._open.add(to)
-                case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in _CONVERSIONS:
-                    waiting.append((inner, to))
-                case ast.Call() if is_parsing(part):
-                    self._edges[_OPTIONS].append(to)
-                case ast.Call(args=arguments, keywords=options):
-                    if (source := self._path(part, scope)) is not None:
-                        self._edges[source].append(to)
-                    elif to[0] != _LIBRARY:
-                        self._open.add(to)
-                        waiting += [
-                            (option.value, (*to, option.arg) if option.arg else to)
-                            for option in options
-                        ]
-                        waiting += [
-                            (argument, to)
-                            for argument in arguments[:1]
-                            if isinstance(argument, ast.Dict)
-                        ]
-                case _:
-                    source = self._path(part, scope)
-                    if source is not None and source != to:
-                        self._edges[source].append(to)
-                    elif source is None and not is_plain(part):
-                        self._open.add(to)
+            inner = _parts(part, to)
+            if inner is not None:
+                waiting += inner
+                continue
+            source = _OPTIONS if is_parsing(part) else self._path(part, scope)
+            if source is None and not is_plain(part):
+                self._open.add(to)
+                waiting += _inputs(part, to)
+            elif source is not None and source != to:
+                self._edges[source].append(to)
 
     def _path(self, value: ast.expr, scope: _Scope) -> Path | None:
         """Return the path that an expression reads or assigns. None if it has no path."""
         rest: list[str] = []
-        while True:
-            match value:
-                case ast.Name(id=name):
-                    return (*scope.path(name), *reversed(rest))
-                case ast.Attribute(value=inner, attr=name):
-                    pass
-                case ast.Subscript(value=inner, slice=ast.Constant(value=str(name))):
-                    pass
-                case ast.Call(
-                    func=ast.Attribute(value=inner, attr="get" | "pop"),
-                    args=[ast.Constant(value=str(name)), *_],
-                ):
-                    pass
-                case ast.Call(func=ast.Name(id=name)) if name in self._classes:
-                    return (name, *reversed(rest))
-                case ast.Call() if (function := self._function(value)) is not None:
-                    return (function.key, _RESULT, *reversed(rest))
-                case _:
-                    return None
-            rest.append(name)
-            value = inner
+        while (part := part_of(value)) is not None:
+            value, name = part
+            rest.insert(0, name)
+        match value:
+            case ast.Name(id=name):
+                return (*scope.path(name), *rest)
+            case ast.Call(func=ast.Name(id=name)) if name in self._classes:
+                return (name, *rest)
+            case ast.Call():
+                function = self._function(value)
+                if function is not None:
+                    return (_key(function), _RESULT, *rest)
+        return None
 
-    def _function(self, call: ast.Call) -> _Function | None:
+    def _function(self, call: ast.Call) -> Definition | None:
         """Return the notebook's function that a call runs. None if it runs another function."""
         match call.func:
             case ast.Name(id=name) if name in self._functions:
@@ -549,7 +528,7 @@ class Flows:
                 return methods[0] if len(methods) == 1 else None
         return None
 
-    def _of_module(self, function: ast.expr) -> _Function | None:
+    def _of_module(self, function: ast.expr) -> Definition | None:
         """Return the function of a local module that an expression names."""
         module, _, name = (dotted(function, self.imported) or "").rpartition(".")
         is_local = module.rpartition(".")[2] in self._modules
@@ -568,6 +547,76 @@ class Flows:
             is_own = "*" not in self.imported or hasattr(builtins, name)
             return name if is_own else f"{self.imported['*'].removesuffix('.*')}.{name}"
         return f".{function.attr}" if isinstance(function, ast.Attribute) else None
+
+
+def _overridden_defaults(cells: Iterable[Cell]) -> set[ast.AST]:
+    """Return the defaults that are never used, because all calls pass their parameter."""
+    calls = Calls(cells)
+    return {
+        default
+        for cell in cells
+        for default, parameter in parameters_in(definitions_in(cell.nodes)).items()
+        if calls.overriding(parameter) is not None
+    }
+
+
+def _key(definition: Definition) -> str:
+    """Return the first part of the paths of a function's parameters."""
+    if isinstance(definition.node, ast.ClassDef):
+        return definition.name
+    before = f"{definition.owner}." if definition.owner else ""
+    return f"{before}{definition.node.name}()"
+
+
+def _target(function: Definition, parameter: str | int) -> Path | None:
+    """Return the path of a parameter, by its name or its position in a call."""
+    key = _key(function)
+    if isinstance(parameter, int):
+        passed = function.passed
+        return (key, passed[parameter]) if parameter < len(passed) else None
+    options = function.arguments
+    named = positional(options)
+    named += [option.arg for option in options.kwonlyargs]
+    if parameter not in named and options.kwarg is not None:
+        return key, options.kwarg.arg, parameter
+    return key, parameter
+
+
+def _parts(value: ast.expr, to: Path) -> list[tuple[ast.expr, Path]] | None:
+    """Return the parts of a value that flow, as they are, to a path or to parts of it.
+
+    Returns:
+        None if the value is not made of parts.
+    """
+    match value:
+        case ast.Dict(keys=keys, values=values):
+            found = [(inner, (*to, key)) for key, inner in items_of(value)]
+            for key, inner in zip(keys, values, strict=True):
+                if key is None:  # `**inner`
+                    found.append((inner, to))
+            return found
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return [(inner, to) for inner in parts if isinstance(inner, ast.Dict)]
+        case ast.IfExp(body=first, orelse=second):
+            return [(first, to), (second, to)]
+        case ast.BoolOp(values=parts):
+            return [(inner, to) for inner in parts]
+        case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in _CONVERSIONS:
+            return [(inner, to)]
+    return None
+
+
+def _inputs(value: ast.expr, to: Path) -> Iterator[tuple[ast.expr, Path]]:
+    """Yield the parts of a computation or a call whose values its result may have."""
+    match value:
+        case ast.BinOp(left=left, right=right) if is_plain(left) is not is_plain(right):
+            yield (right if is_plain(left) else left), to
+        case ast.Call(args=arguments) if to[0] != _LIBRARY:
+            for name, inner in keywords_of(value):
+                yield inner, (*to, name)
+            dicts = [inner for inner in arguments[:1] if isinstance(inner, ast.Dict)]
+            for inner in (*unpacked_dicts(value), *dicts):
+                yield inner, to
 
 
 def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list[Path]:
@@ -626,25 +675,25 @@ def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
 
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
     """Return the names that code assigns and does not declare as global."""
-    names, others = set(), set()
+    names = set[str]()
+    others = set[str]()
     for node in own_nodes(body):
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
                 names.add(name)
             case ast.Global(names=declared):
-                others |= {*declared}
+                others.update(declared)
     return frozenset(names - others)
 
 
 def _names_read(node: ast.AST) -> Iterator[str]:
     """Yield the names of the variables, keys and attributes that an expression reads."""
-    match node:
-        case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
-            yield name
-        case ast.Subscript(slice=ast.Constant(value=str(key)), ctx=ast.Load()):
-            yield key
-        case ast.Call(
-            func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(value=str(key)), *_]
-        ):
-            yield key
-    yield from (word for text in texts_in(node) for word in words_in(text))
+    if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+        return
+    part = part_of(node)
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif part is not None:
+        yield part[1]
+    for text in texts_in(node):
+        yield from words_in(text)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nh3
+from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 
 from ..files import write_atomically
@@ -33,14 +34,13 @@ _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
 #: Template for nbconvert. It puts a mark before and after each cell, so that the page can be split
 #: into cells. It replaces outputs that run scripts or are too large.
-_TEMPLATE = (
-    "{%- extends 'index.html.j2' -%}"
-    f"{{% block any_cell %}}{_CELL}{{{{ super() }}}}{_CELL}{{% endblock %}}"
-) + "".join(
-    f"{{% block {block} %}}{{% set still = output | still %}}{{% if still is none %}}"
-    "{{ super() }}{% else %}{{ still }}{% endif %}{% endblock %}"
-    for block in ("data_priority", "stream", "error")
-)
+_TEMPLATE = """
+{%- extends 'index.html.j2' -%}
+{% block any_cell %}CELL{{ super() }}CELL{% endblock %}
+{% block data_priority %}{{ output | still or super() }}{% endblock %}
+{% block stream %}{{ output | still or super() }}{% endblock %}
+{% block error %}{{ output | still or super() }}{% endblock %}
+""".replace("CELL", _CELL)
 _IMAGES = ("image/png", "image/jpeg")
 _SCRIPTS = ("application/javascript", "application/vnd.jupyter.widget-view+json")
 _HEAD = (
@@ -57,7 +57,6 @@ a.anchor-link { display: none; }
   font: italic .85em sans-serif; content: "The next cell replaces values of this one.";
 }
 """
-_INTERACTIVE = "interactive: open the notebook"
 
 # --- HTML tags and attributes that stay in a notebook's outputs ----------------------------------
 
@@ -87,8 +86,9 @@ def render(path: Path) -> list[str]:
     """
     node = read_notebook(path)
     metadata = metadata_of(node)
-    text = _exporter().rendered(with_state(node, metadata) if metadata else node)
-    return [*map(_cleaned, text.split(_CELL)[1::2])]
+    text = _rendered(with_state(node, metadata) if metadata else node)
+    cells = text.split(_CELL)[1::2]  # Each cell is between two marks.
+    return [_cleaned(cell) for cell in cells]
 
 
 def page_of(cells: Sequence[str]) -> str:
@@ -174,13 +174,13 @@ def _still(output: Mapping[str, Any]) -> str | None:
         return _shortened("\n".join(output["traceback"]))
     data = output["data"]
     html = str(data.get("text/html", ""))
-    is_script = any(kind in data for kind in _SCRIPTS) or ("<script" in html and not _visible(html))
-    if is_script:
+    is_script = any(kind in data for kind in _SCRIPTS)
+    if is_script or ("<script" in html and not _visible(html)):
         for kind in _IMAGES:
             if kind in data:
                 image = f'<img src="data:{kind};base64,{data[kind]}">'
                 return f'<div class="jp-RenderedImage">{image}</div>'
-        return _line(_INTERACTIVE)
+        return _line("interactive: open the notebook")
     sizes = [len(str(value)) for value in data.values()]
     if max(sizes, default=0) > _MOST_OF_OUTPUT:
         return _line(f"{size(max(sizes))}: open the notebook")
@@ -194,7 +194,8 @@ def _still(output: Mapping[str, Any]) -> str | None:
 def _visible(html: str) -> bool:
     """Return whether HTML displays anything without its scripts."""
     left = _cleaned(html[:_MOST_OF_OUTPUT])
-    return "<img" in left or bool(nh3.clean(left, tags=set(), clean_content_tags={"style"}).strip())
+    text = nh3.clean(left, tags=set(), clean_content_tags={"style"})
+    return "<img" in left or bool(text.strip())
 
 
 def _shortened(text: str) -> str | None:
@@ -202,17 +203,34 @@ def _shortened(text: str) -> str | None:
         return None
     half = _MOST_OF_TEXT // 2
     left = size(len(text) - _MOST_OF_TEXT)
-    parts = (text[:half], f"… {left} more: open the notebook …", text[-half:])
-    return "".join(
-        f'<div class="jp-RenderedText"><pre>{nh3.clean_text(p)}</pre></div>' for p in parts
-    )
+    return _pre(f"{text[:half]}\n… {left} more: open the notebook …\n{text[-half:]}")
 
 
 def _line(text: str) -> str:
-    return f'<div class="jp-RenderedText"><pre>[{text}]</pre></div>'
+    return _pre(f"[{text}]")
+
+
+def _pre(text: str) -> str:
+    return f'<div class="jp-RenderedText"><pre>{nh3.clean_text(text)}</pre></div>'
 
 
 # --- nbconvert ----------------------------------------------------------------------------------
+
+
+def _rendered(node: NotebookNode) -> str:
+    """Return a notebook as nbconvert renders it.
+
+    nbconvert's exporter for HTML would parse the page again, only to add descriptions to images.
+    """
+    from nbconvert.exporters.templateexporter import TemplateExporter
+    from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
+
+    exporter = _exporter()
+    kinds = WidgetsDataTypeFilter(notebook_metadata={"": node.metadata}, parent=exporter)
+    exporter.register_filter("filter_data_type", kinds)
+    resources = exporter._init_resources(None)
+    body, _ = TemplateExporter.from_notebook_node(exporter, node, resources)
+    return str(body)
 
 
 # Make one exporter for all notebooks: compiling its templates takes four times as long as rendering
@@ -221,14 +239,12 @@ def _line(text: str) -> str:
 def _exporter() -> Any:
     from jinja2 import pass_context
     from nbconvert import HTMLExporter  # Imported only to render: it takes 0.5 s or more.
-    from nbconvert.exporters.templateexporter import TemplateExporter
     from nbconvert.filters import Highlight2HTML, clean_html
     from nbconvert.filters.markdown_mistune import (
         InvalidNotebook,
         IPythonRenderer,
         MarkdownWithMath,
     )
-    from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 
     class Renderer(IPythonRenderer):
         """nbconvert's Markdown renderer, with formulas as MathML, which needs no script."""
@@ -254,30 +270,7 @@ def _exporter() -> Any:
         renderer = Renderer(escape=False, attachments=attachments, embed_images=True)
         return str(MarkdownWithMath(renderer=renderer).render(source))
 
-    class Exporter(HTMLExporter):
-        """nbconvert's exporter without the steps that take most of its time.
-
-        Highlighted code is cached, because the notebooks of trials differ only in one cell and the
-        outputs. The finished page is not parsed again, which nbconvert does only to add
-        descriptions to images.
-        """
-
-        def rendered(self, node: Any) -> str:
-            language = node.metadata.get("language_info", {})
-            lexer = language.get("pygments_lexer", language.get("name"))
-            resources = self._init_resources(None)  # type: ignore[no-untyped-call]
-            kinds = WidgetsDataTypeFilter(notebook_metadata={"": node.metadata}, parent=self)
-
-            def highlight(source: str, metadata: Any = None, **_: Any) -> str:
-                return highlighted(lexer, source, (metadata or {}).get("magics_language"))
-
-            register: Any = self.register_filter
-            register("highlight_code", highlight)
-            register("filter_data_type", kinds)
-            body, _ = TemplateExporter.from_notebook_node(self, node, resources)
-            return str(body)
-
-    exporter: Any = Exporter(  # type: ignore[no-untyped-call]
+    exporter: Any = HTMLExporter(
         raw_template=_TEMPLATE,
         mathjax_url="",
         require_js_url="",
@@ -287,11 +280,22 @@ def _exporter() -> Any:
         optimistic_validation=True,  # Validate the notebook once, not after each step.
     )
 
+    # Highlighted code is cached, because the notebooks of trials differ only in one cell and the
+    # outputs.
     @lru_cache(maxsize=1000)
-    def highlighted(lexer: str | None, source: str, magics: str | None) -> str:
-        highlight = Highlight2HTML(pygments_lexer=lexer, parent=exporter)
-        return str(highlight(source, metadata={"magics_language": magics} if magics else None))
+    def highlighted(lexer: str | None, source: str) -> str:
+        return str(Highlight2HTML(pygments_lexer=lexer, parent=exporter)(source))
 
+    @pass_context
+    def highlight(
+        context: Mapping[str, Any], source: str, metadata: Mapping[str, Any] | None = None, **_: Any
+    ) -> str:
+        language = context["nb"].metadata.get("language_info", {})
+        lexer = language.get("pygments_lexer", language.get("name"))
+        # Code of a magic such as %%bash has the colours of its own language.
+        return highlighted((metadata or {}).get("magics_language", lexer), source)
+
+    exporter.register_filter("highlight_code", highlight)
     exporter.register_filter("clean_html", lru_cache(maxsize=1000)(clean_html))
     exporter.register_filter("still", _still)
     exporter.register_filter("markdown2html", markdown)

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import NotebookError
@@ -83,28 +83,20 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     folder = folder.resolve()
     roots = [folder]
     found: dict[Path, bytes] = {}
-    own = {
-        (folder / next(filter(None, names))).resolve()
-        for source in code
-        for names in _WRITES.findall(source)
-    }
+    own = {(folder / name).resolve() for source in code for name in _written_by(source)}
     waiting: list[tuple[str, Path | None]] = [(source, None) for source in code]
     while waiting:
         source, file = waiting.pop(0)
         tree = parse_or_none(plain_python(source))
         if tree is None:
             continue
-        runs = [*_runs(tree)]
-        scripts = [folder / run.name for run in runs if not run.is_module]
+        scripts = [folder / script for script in _scripts(tree)]
         # IPython and Python look for imports also in the folder of a script that runs.
         roots += [folder / path for path in _added_to_path(tree)]
         roots += [script.parent for script in scripts]
-        names = [*_imported(tree, file, roots)]
-        for run in runs:
-            if run.is_module:
-                names += [run.name, f"{run.name}.__main__"]
         used = [*scripts, *(Path(f"{script}.py") for script in scripts)]
-        used += [path for name in names for path in _files_of(name, roots)]
+        for name in _imported(tree, file, roots):
+            used += _files_of(name, roots)
         new = {path.resolve() for path in used if _is_readable(path)} - found.keys() - own
         for path in sorted(new):
             content = read_code(path)
@@ -114,21 +106,14 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The script, notebook or module that a call of `%run` names.
-
-    Attributes:
-        name: Path of a script or a notebook, or dotted name of a module.
-        is_module: Whether `name` is the name of a module (`%run -m`).
-    """
-
-    name: str
-    is_module: bool
+def _written_by(source: str) -> Iterator[str]:
+    """Yield the files of local modules that a cell writes."""
+    for names in _WRITES.findall(source):
+        yield from filter(None, names)
 
 
-def _runs(tree: ast.Module) -> Iterator[_Run]:
-    """Yield the script, notebook or module that each `%run` names.
+def _scripts(tree: ast.Module) -> Iterator[str]:
+    """Yield the script, notebook or module (`%run -m`) that each `%run` names, as a path.
 
     Args:
         tree: Syntax tree of a cell, in which magics are the calls that IPython turns them into.
@@ -139,14 +124,11 @@ def _runs(tree: ast.Module) -> Iterator[_Run]:
                 func=ast.Attribute(attr="run_line_magic"),
                 args=[ast.Constant(value="run"), ast.Constant(value=str(line)), *_],
             ):
-                try:
+                # IPython will refuse a line with an error, too.
+                with suppress(ValueError, getopt.GetoptError):
                     options, names = getopt.getopt(shlex.split(line), _RUN_OPTIONS)
-                except (ValueError, getopt.GetoptError):  # IPython will refuse the line, too.
-                    continue
-                modules = [value for option, value in options if option == "-m"]
-                yield from (_Run(module, is_module=True) for module in modules)
-                if names and not modules:
-                    yield _Run(os.path.expanduser(names[0]), is_module=False)
+                    modules = [name.replace(".", "/") for key, name in options if key == "-m"]
+                    yield from map(os.path.expanduser, [*modules, *names][:1])
 
 
 def _is_readable(path: Path) -> bool:
@@ -158,16 +140,15 @@ def _is_readable(path: Path) -> bool:
 def _added_to_path(tree: ast.Module) -> Iterator[str]:
     """Yield the folders that code adds to `sys.path`, if the code states them as literals."""
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("append", "insert")
-            and ast.unparse(node.func.value) == "sys.path"
-            and node.args
-            and isinstance(last := node.args[-1], ast.Constant)
-            and isinstance(last.value, str)
-        ):
-            yield last.value
+        match node:
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id="sys"), attr="path"),
+                    attr="append" | "insert",
+                ),
+                args=[*_, ast.Constant(value=str(folder))],
+            ):
+                yield folder
 
 
 def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Iterator[str]:
@@ -187,10 +168,11 @@ def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Ite
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join(
-                [*(above if node.level else []), *([node.module] if node.module else [])]
-            )
+            names = [node.module] if node.module else []
+            if node.level:
+                above = package.split(".")
+                names = [*above[: len(above) - node.level + 1], *names]
+            base = ".".join(names)
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
 

@@ -20,8 +20,6 @@ from pydantic import (
     PlainSerializer,
     TypeAdapter,
     ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
 )
 
 from ..notebook_api.messages import PointSource, encode_float
@@ -43,19 +41,8 @@ METADATA = "sweeper"
 STATE_TAG = "sweeper-state"
 
 
-def _sound_entries(stored: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Return the valid entries of a mapping. Entries with an invalid value are left out."""
-    try:
-        return validate(stored)
-    except ValidationError as error:
-        damaged = _damaged_keys(error)
-        if not damaged:  # No entry is to blame: the stored value is not a mapping.
-            raise
-        return validate({name: entry for name, entry in stored.items() if name not in damaged})
-
-
 def _damaged_keys(error: ValidationError) -> set[object]:
-    """Return the keys of a mapping whose values are invalid."""
+    """Return the keys of the metadata whose values are invalid."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     return {problem["loc"][0] for problem in problems if problem["loc"]}
 
@@ -68,8 +55,6 @@ def _rank_of(stored: object) -> object:
     return ScoreRank.__members__.get(stored) if isinstance(stored, str) else stored
 
 
-#: Validator of a mapping. It leaves out entries with an invalid value, and raises no error.
-_LENIENT = WrapValidator(_sound_entries)
 _Moment = Annotated[AwareDatetime | None, PlainSerializer(_stamp)]
 _Input = Annotated[InputFile, PlainSerializer(InputFile.encode)]
 _Rank = Annotated[ScoreRank, BeforeValidator(_rank_of), PlainSerializer(lambda rank: rank.name)]
@@ -153,10 +138,6 @@ class NotedNumber:
     values: Sequence[str]
 
 
-_AllSeries = Annotated[Mapping[str, StoredSeries], _LENIENT]
-_Finals = Annotated[Mapping[str, float], _LENIENT]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialMetadata(TrialEnd):
     """The metadata of an executed notebook: everything that it states about its trial.
@@ -226,14 +207,14 @@ class TrialMetadata(TrialEnd):
     attempt: int
     code: str
     scores: Mapping[str, float]
-    series: _AllSeries
-    printed: _AllSeries
-    logged: _AllSeries
-    finals: _Finals
-    variables: _Finals
+    series: Mapping[str, StoredSeries]
+    printed: Mapping[str, StoredSeries]
+    logged: Mapping[str, StoredSeries]
+    finals: Mapping[str, float]
+    variables: Mapping[str, float]
     random_seed: int | None = None
     originals: Mapping[str, Value] = field(default_factory=dict)
-    given_by: Annotated[Mapping[str, _Rank], _LENIENT] = field(default_factory=dict)
+    given_by: Mapping[str, _Rank] = field(default_factory=dict)
     started_at: _Moment = None
     frozen_at: _Moment = None
     waits_for: str = ""
@@ -247,8 +228,8 @@ class TrialMetadata(TrialEnd):
     environment: str = ""
     snapshot: str = ""
     data: DataUse | None = None
-    inputs: Annotated[Mapping[str, _Input], _LENIENT] = field(default_factory=dict)
-    artifacts: Annotated[Mapping[str, SavedArtifact], _LENIENT] = field(default_factory=dict)
+    inputs: Mapping[str, _Input] = field(default_factory=dict)
+    artifacts: Mapping[str, SavedArtifact] = field(default_factory=dict)
     proposal: Proposal | None = None
     values_at_end: Mapping[str, Value] = field(default_factory=dict)
     disagreements: tuple[Disagreement, ...] = ()

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeGuard
 
+from .syntax import arguments_of
+
 #: Operators that a plain number may contain, because people write `10 ** -3` and `5 * 60`.
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
@@ -36,12 +38,26 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """One assignment of a value to one name.
+class Place:
+    """A place in the code of a notebook.
 
     Attributes:
         cell: Number of the code cell, from 1.
-        line: Line of the statement in the cell, from 1.
+        line: Line in the cell, from 1.
+    """
+
+    cell: int
+    line: int
+
+    def __str__(self) -> str:
+        return f"code cell {self.cell}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment(Place):
+    """One assignment of a value to one name.
+
+    Attributes:
         index: Position of the top-level statement in the cell, from 0.
         block: Block that contains the assignment, such as `a function`. Empty at the top level.
         target: Node that gets the value. None for an argument.
@@ -51,11 +67,8 @@ class Assignment:
         parameter: Parameter whose default the value is, if calls may pass another value.
         item: Variable and key of the dict item that gets the value, as in `cfg = {"lr": 0.1}`.
             The variable of an inner dict is `cfg.optimizer`.
-        is_option: Whether the value is the default of a command line option.
     """
 
-    cell: int
-    line: int
     index: int = 0
     block: str = ""
     target: ast.expr | None = None
@@ -64,10 +77,6 @@ class Assignment:
     is_attribute: bool = False
     parameter: Parameter | None = None
     item: tuple[str, str] | None = field(default=None, compare=False)
-    is_option: bool = False
-
-    def __str__(self) -> str:
-        return f"code cell {self.cell}, line {self.line}"
 
 
 class LeftOut(ast.Constant):
@@ -89,8 +98,7 @@ class LeftOut(ast.Constant):
     @classmethod
     def of(cls, call: ast.Call, *, callee: str, parameter: str, value: Any) -> Self:
         """Return an argument whose place is after the last argument of its call."""
-        given = [*call.args, *(option.value for option in call.keywords)]
-        ends = [(node.end_lineno or 0, node.end_col_offset or 0) for node in given]
+        ends = [(node.end_lineno or 0, node.end_col_offset or 0) for node in arguments_of(call)]
         line, column = max(ends, default=(call.end_lineno or 0, (call.end_col_offset or 0) - 1))
         place = cls(value=value)
         place.lineno = place.end_lineno = line

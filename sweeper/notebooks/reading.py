@@ -61,14 +61,7 @@ def read_notebook(
     """
     display_name = display_name or str(path)
     try:
-        if path.exists() and not path.is_file():
-            raise OSError("it is not a file")
-        if for_execution and (n_bytes := path.stat().st_size) > _MOST_BYTES:
-            raise OSError(
-                f"it has {size(n_bytes)}; expected {size(_MOST_BYTES)} at most: clear its outputs"
-            )
-        raw = path.read_bytes()
-        text = raw.decode(json.detect_encoding(raw))
+        text = _text_of(path, for_execution=for_execution)
     except FileNotFoundError as error:
         raise NotebookError(f"{display_name}: there is no such notebook") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -79,9 +72,8 @@ def read_notebook(
         node = _parsed(text, for_execution=for_execution)
         nbformat.validate(node)
         if for_execution:
-            nbformat.writes(
-                node
-            ).encode()  # This fails for half of a surrogate pair, which UTF-8 cannot encode.
+            # This fails for half of a surrogate pair, which UTF-8 cannot encode.
+            nbformat.writes(node).encode()
     except json.JSONDecodeError as error:
         raise NotebookError(
             f"{display_name}: not a notebook but another text ({error}); `jupytext --to ipynb` "
@@ -100,6 +92,24 @@ def read_notebook(
         if "id" not in cell:
             cell["id"] = nbformat.v4.new_code_cell().id
     return node
+
+
+def _text_of(path: Path, *, for_execution: bool) -> str:
+    """Return the text of a file.
+
+    Raises:
+        OSError: The file cannot be read, or is too large for execution.
+        UnicodeDecodeError: The file is not text.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a file")
+    n_bytes = path.stat().st_size
+    if for_execution and n_bytes > _MOST_BYTES:
+        raise OSError(
+            f"it has {size(n_bytes)}; expected {size(_MOST_BYTES)} at most: clear its outputs"
+        )
+    raw = path.read_bytes()
+    return raw.decode(json.detect_encoding(raw))
 
 
 def _notebook_of(script: str, display_name: str) -> str:
@@ -145,27 +155,36 @@ def _refuse_endless(data: Mapping[str, Any]) -> None:
     Raises:
         TooLargeError: The notebook has too much code.
     """
-    cells = data.get("cells")
-    sources = [
-        "".join(map(str, source)) if isinstance(source := cell.get("source"), list) else str(source)
-        for cell in (cells if isinstance(cells, list) else ())
-        if isinstance(cell, dict) and cell.get("cell_type") == "code"
-    ]
+    sources = _code_in(data)
     if len(sources) > _MOST_CELLS:
         raise TooLargeError(
             f"{len(sources):,} code cells; expected {_MOST_CELLS:,} at most, so split the notebook"
         )
     for number, source in enumerate(sources, start=1):
-        if (n_lines := source.count("\n") + 1) > _MOST_LINES:
+        n_lines = source.count("\n") + 1
+        if n_lines > _MOST_LINES:
             raise TooLargeError(
                 f"code cell {number} has {n_lines:,} lines; expected {_MOST_LINES:,} at most, so "
                 "move some into a module"
             )
-    if (n_bytes := sum(map(len, sources))) > _MOST_CODE_BYTES:
+    n_bytes = sum(map(len, sources))
+    if n_bytes > _MOST_CODE_BYTES:
         raise TooLargeError(
             f"{size(n_bytes)} of code; expected {size(_MOST_CODE_BYTES)} at most, so move some "
             "into a module, and data into a file"
         )
+
+
+def _code_in(data: Mapping[str, Any]) -> list[str]:
+    """Return the sources of the code cells in a notebook that was not validated."""
+    sources = []
+    cells = data.get("cells")
+    for cell in cells if isinstance(cells, list) else ():
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source")
+            lines = source if isinstance(source, list) else [source]
+            sources.append("".join(map(str, lines)))
+    return sources
 
 
 def code_cells(node: NotebookNode) -> list[Any]:

@@ -1,20 +1,63 @@
 """Find code that gives a variable of a notebook another value.
 
 A *schedule* computes the new value from the old one, as in `lr *= 0.95`. It does not count as
-another value. Python's symbol tables tell which names code binds and reads.
+another value.
 """
 
 from __future__ import annotations
 
 import ast
-import symtable
 import unicodedata
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from .cell_code import scope_of
-from .replacing import Cell, text_in
+from .cell_code import Use, begin_of
+from .plain import Place
+from .replacing import Cell
+from .syntax import names_in
 
-_ASSIGNING = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.Delete
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _User(Place):
+    """A top-level statement that binds or reads a global variable, other than in a schedule.
+
+    Attributes:
+        index: Position of the statement in its cell, from 0.
+        statement: The statement.
+        uses: Where it binds or reads the variable.
+    """
+
+    index: int
+    statement: ast.stmt
+    uses: Sequence[Use]
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """Number of the code cell, and index of the statement."""
+        return self.cell, self.index
+
+    def without(self, target: ast.expr) -> _User:
+        """Return the statement without one of its targets."""
+        kept = [use for use in self.uses if use.begin != begin_of(target)]
+        return replace(self, uses=kept)
+
+    @property
+    def binds_at_top(self) -> bool:
+        return any(use.binds and not use.is_inside for use in self.uses)
+
+    @property
+    def binds_inside(self) -> bool:
+        """Whether a function binds the variable, which may be called at any time."""
+        return any(use.binds and use.is_inside for use in self.uses)
+
+    @property
+    def reads_at_top(self) -> bool:
+        return any(not use.binds and not use.is_inside for use in self.uses)
+
+    @property
+    def reads_inside(self) -> bool:
+        """Whether a function or class reads the variable."""
+        return any(not use.binds and use.is_inside for use in self.uses)
 
 
 def rebinding(
@@ -24,7 +67,7 @@ def rebinding(
     at: tuple[int, int],
     own: ast.expr | None = None,
     is_late: bool = False,
-) -> str | None:
+) -> Place | None:
     """Return the first place, apart from a given statement, where code gives a name a value.
 
     An assignment before the given statement counts only if code between the two reads the name.
@@ -36,31 +79,19 @@ def rebinding(
             cell, from 0.
         own: Target in the given statement that does not count. None if all its targets count.
         is_late: Whether to ignore all assignments before the given statement.
-
-    Returns:
-        A code cell with a line. None if no other code gives the name a value.
     """
-    earlier = None
-    for cell in cells:
-        if name not in unicodedata.normalize("NFKC", cell.code):  # Python normalizes names so.
+    earlier: _User | None = None
+    for user in _users(cells, name):
+        if user.at == at and own is not None:
+            user = user.without(own)
+        if user.binds_inside or (user.binds_at_top and user.at >= at):
+            return user
+        if is_late or user.at >= at:
             continue
-        for index, statement in enumerate(cell.statements):
-            here = (cell.number, index)
-            allowed: set[ast.expr] = {*_harmless(cell, statement, name)}
-            if own is not None and here == at:
-                allowed.add(own)
-            scope = scope_of(_without(cell, statement, allowed))
-            if scope is None:  # The statement does not compile, so its cell will fail.
-                continue
-            top, inner = _symbol(scope, name), [*_inner(scope, name)]
-            place = f"code cell {cell.number}, line {statement.lineno}"
-            binds = top is not None and _is_bound(top)
-            if any(map(_is_bound, inner)) or (binds and here >= at):
-                return place
-            reads = any(symbol is not None and symbol.is_referenced() for symbol in (top, *inner))
-            earlier = earlier or (place if binds else None)
-            if earlier is not None and reads and here < at and not is_late:
-                return earlier
+        if earlier is None and user.binds_at_top:
+            earlier = user
+        if earlier is not None and (user.reads_at_top or user.reads_inside):
+            return earlier
     return None
 
 
@@ -77,25 +108,19 @@ def is_read_until_rebound(cells: Iterable[Cell], name: str, *, at: tuple[int, in
         False, too, if a function binds the variable, because it may be called at any time.
     """
     is_read = False
-    for cell in cells:
-        if name not in unicodedata.normalize("NFKC", cell.code):
+    for user in _users(cells, name):
+        if user.binds_inside:
+            return False
+        # A function or class that reads the variable may be called at any later time.
+        is_read |= user.reads_inside
+        if user.at <= at:
             continue
-        for index, statement in enumerate(cell.statements):
-            scope = scope_of(_without(cell, statement, {*_harmless(cell, statement, name)}))
-            if scope is None:
-                continue
-            top, inner = _symbol(scope, name), [*_inner(scope, name)]
-            if any(map(_is_bound, inner)):
-                return False
-            is_later = (cell.number, index) > at
-            is_bound = is_later and top is not None and _is_bound(top)
-            # A loop may bind the variable before it reads it.
-            is_loop = is_bound and isinstance(statement, ast.For | ast.While | ast.With)
-            # A function or class that reads the variable may be called at any later time.
-            is_read |= any(symbol.is_referenced() for symbol in inner)
-            is_read |= is_later and not is_loop and top is not None and top.is_referenced()
-            if is_bound:
-                return is_read
+        # A loop may bind the variable before it reads it.
+        is_loop = isinstance(user.statement, ast.For | ast.While | ast.With)
+        if not (user.binds_at_top and is_loop):
+            is_read |= user.reads_at_top
+        if user.binds_at_top:
+            return is_read
     return is_read
 
 
@@ -106,11 +131,13 @@ def has_schedule(sources: Iterable[str], name: str) -> bool:
         sources: Sources of the code cells.
         name: Name of a variable.
     """
-    return any(
-        any(_scheduled(cell, statement, name))
-        for cell in (Cell(number, source) for number, source in enumerate(sources, start=1))
-        for statement in cell.statements
-    )
+    for source in sources:
+        cell = Cell(1, source)
+        for statement, uses in zip(cell.statements, cell.uses, strict=True):
+            named = [use for use in uses if use.name == name]
+            if any(True for _ in _schedules(statement, named)):
+                return True
+    return False
 
 
 def is_read(cell: Cell, line: int, name: str) -> bool:
@@ -121,12 +148,11 @@ def is_read(cell: Cell, line: int, name: str) -> bool:
         line: Line in the cell, from 1.
         name: Name of the variable.
     """
-    statements = (
-        statement
-        for statement in cell.statements
-        if statement.lineno <= line <= (statement.end_lineno or 0)
-    )
-    return any(_has_read(scope_of(cell.text_of(statement)), name) for statement in statements)
+    for statement, uses in zip(cell.statements, cell.uses, strict=True):
+        is_here = statement.lineno <= line <= (statement.end_lineno or 0)
+        if is_here and any(use.name == name and not use.binds for use in uses):
+            return True
+    return False
 
 
 def unpacked(
@@ -150,75 +176,75 @@ def unpacked(
         yield from ((inner, value, False) for inner in target.elts)
 
 
-def _harmless(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
-    """Yield the targets that give a name no unrelated value.
+def targets_of(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
+    """Yield the single targets of an assignment or a loop, with their values.
 
-    They declare or delete the name, or compute its value from the old one.
+    Yields:
+        The target, its value (None in a declaration or a loop), and whether the statement gives
+        this value to no other target.
     """
-    for target, part in _assigned(statement):
-        if part is None or part is target or _reads(cell, part, name):
-            yield from _named(target, name)
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for whole in targets:
+                for target, part, is_own in unpacked(whole, value):
+                    yield target, part, is_own and len(targets) == 1
+        case ast.AnnAssign(target=target, value=value):
+            yield target, value, True
+        case ast.NamedExpr(target=target, value=value) | ast.AugAssign(target=target, value=value):
+            yield target, value, False
+        case ast.For(target=target):
+            yield target, None, False
 
 
-def _scheduled(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
-    """Yield the targets that give a name a value computed from its old value."""
-    for target, part in _assigned(statement):
-        if part is not None and (part is target or _reads(cell, part, name)):
-            yield from _named(target, name)
-
-
-def _named(target: ast.expr, name: str) -> Iterator[ast.Name]:
-    nodes = (node for node in ast.walk(target) if isinstance(node, ast.Name))
-    yield from (node for node in nodes if node.id == name)
-
-
-def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """Yield the targets in a statement with their values.
+def assigned_in(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """Yield the single targets of all assignments in a statement, with their values.
 
     In `x += 1`, the target counts as the value.
     """
     for node in ast.walk(statement):
-        if not isinstance(node, _ASSIGNING):
+        if not isinstance(node, ast.For):
+            for target, value, _ in targets_of(node):
+                yield target, target if isinstance(node, ast.AugAssign) else value
+
+
+def _users(cells: Iterable[Cell], name: str) -> Iterator[_User]:
+    """Yield the statements that bind or read a global variable, other than in a schedule."""
+    for cell in cells:
+        if name not in unicodedata.normalize("NFKC", cell.code):  # Python normalizes names so.
             continue
-        value = getattr(node, "value", None)
-        is_single = not isinstance(node, ast.Assign | ast.Delete)
-        for whole in [node.target] if is_single else node.targets:  # type: ignore[union-attr]
-            for target, part, _ in unpacked(whole, value):
-                yield target, target if isinstance(node, ast.AugAssign) else part
+        for index, statement in enumerate(cell.statements):
+            uses = [use for use in cell.uses[index] if use.name == name]
+            scheduled = {begin_of(target) for target in _schedules(statement, uses)}
+            uses = [use for use in uses if use.begin not in scheduled]
+            if uses:
+                yield _User(
+                    cell=cell.number,
+                    line=statement.lineno,
+                    index=index,
+                    statement=statement,
+                    uses=uses,
+                )
 
 
-def _reads(cell: Cell, value: ast.expr, name: str) -> bool:
-    """Return whether an expression reads a global variable of the notebook."""
-    return _has_read(scope_of(f"({cell.text_of(value)}\n)"), name)
+def _schedules(statement: ast.stmt, uses: Sequence[Use]) -> Iterator[ast.Name]:
+    """Yield the targets that get a value computed from their old one.
+
+    Args:
+        statement: Top-level statement.
+        uses: Where the statement binds and reads one variable.
+    """
+    bound = {use.begin for use in uses if use.binds}
+    reads = [use.begin for use in uses if not use.binds]
+    if not bound:
+        return
+    for target, value in assigned_in(statement):
+        is_computed = value is target or any(_contains(value, read) for read in reads)
+        for name in names_in(target):
+            if is_computed and begin_of(name) in bound:
+                yield name
 
 
-def _has_read(scope: symtable.SymbolTable | None, name: str) -> bool:
-    symbols = [] if scope is None else [_symbol(scope, name), *_inner(scope, name)]
-    return any(symbol is not None and symbol.is_referenced() for symbol in symbols)
-
-
-def _without(cell: Cell, statement: ast.stmt, targets: Set[ast.expr]) -> str:
-    """Return the code of a statement, with underscores in place of some targets."""
-    lines = [*cell.lines]
-    for target in targets:
-        line = lines[target.lineno - 1]
-        begin, end = target.col_offset, target.end_col_offset or 0
-        lines[target.lineno - 1] = line[:begin] + b"_" * (end - begin) + line[end:]
-    return text_in(lines, statement)
-
-
-def _is_bound(symbol: symtable.Symbol) -> bool:
-    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
-
-
-def _symbol(scope: symtable.SymbolTable, name: str) -> symtable.Symbol | None:
-    return scope.lookup(name) if name in scope.get_identifiers() else None
-
-
-def _inner(scope: symtable.SymbolTable, name: str) -> Iterator[symtable.Symbol]:
-    """Yield the symbols of a global variable in the functions and classes inside a scope."""
-    for child in scope.get_children():
-        symbol = _symbol(child, name)
-        if symbol is not None and symbol.is_global():
-            yield symbol
-        yield from _inner(child, name)
+def _contains(value: ast.expr | None, place: tuple[int, int]) -> bool:
+    if value is None:
+        return False
+    return begin_of(value) <= place < (value.end_lineno or 0, value.end_col_offset or 0)

@@ -48,9 +48,11 @@ def _cell(cell: Any) -> Any:
     if kind not in _CELL_KEYS:
         return cell
     kept = {key: cell[key] for key in _CELL_KEYS[kind] if key in cell}
-    kept["metadata"] = _mapping(cell.get("metadata"))
-    if isinstance(tags := kept["metadata"].get("tags"), list):
-        kept["metadata"]["tags"] = list(dict.fromkeys(tags))
+    metadata = _mapping(cell.get("metadata"))
+    tags = metadata.get("tags")
+    if isinstance(tags, list):
+        metadata["tags"] = list(dict.fromkeys(tags))
+    kept["metadata"] = metadata
     name = kept.get("id")
     if not isinstance(name, str) or not _ID.fullmatch(name):
         kept.pop("id", None)

@@ -7,7 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from .cell_code import executed_tree, is_same_but, parse, parse_or_none, plain_python, python_lines
+from .cell_code import (
+    Use,
+    executed_tree,
+    is_same_but,
+    parse,
+    parse_or_none,
+    plain_python,
+    python_lines,
+    uses_in,
+)
 from .plain import LeftOut
 
 #: Comments that state a value's original code have at most this number of characters (chosen, not
@@ -43,6 +52,11 @@ class Cell:
         return parse_or_none(self.code) or ast.Module([], [])
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of `tree`. Outer nodes come before the nodes inside of them."""
+        return [*ast.walk(self.tree)]
+
+    @cached_property
     def statements(self) -> list[ast.stmt]:
         """The statements at the top level of the cell.
 
@@ -58,6 +72,14 @@ class Cell:
         return found
 
     @cached_property
+    def uses(self) -> list[list[Use]]:
+        """Where each of `statements` binds and reads global variables.
+
+        Empty for a statement that does not compile, because its cell will fail.
+        """
+        return [uses_in([statement]) or [] for statement in self.statements]
+
+    @cached_property
     def hidden_words(self) -> frozenset[str]:
         """The words of a cell whose code has no tree, as it is not Python or runs elsewhere.
 
@@ -71,13 +93,11 @@ class Cell:
         """Whether IPython runs exactly the code of `tree`."""
         return is_same_but(self.tree, executed_tree(self.source), {})
 
-    def text_of(self, node: ast.expr | ast.stmt) -> str:
-        """Return the code of a node, including its decorators."""
-        return text_in(self.lines, node)
-
-    def _original_text(self, node: ast.expr) -> str:
+    def text_of(self, node: ast.expr) -> str:
         """Return the code of a value, or of the default of an argument that is left out."""
-        return repr(node.value) if isinstance(node, LeftOut) else self.text_of(node)
+        if isinstance(node, LeftOut):
+            return repr(node.value)
+        return ast.get_source_segment(self.code, node) or ""
 
     def with_values(self, news: Mapping[ast.expr, str]) -> str | None:
         """Replace values in the source. A comment on each changed line states the original value.
@@ -91,22 +111,23 @@ class Cell:
         Returns:
             The new source. None if anything except the values would change.
         """
-        changed = {node: code for node, code in news.items() if code != self._original_text(node)}
+        changed = {node: code for node, code in news.items() if code != self.text_of(node)}
         if not changed:
             return self.source
-        wanted = _replaced_nodes(changed)
         edited = self._edited(changed)
         if edited is None or not self._is_understood:
             return None
-        lines, were = edited
+        lines, originals = edited
+        wanted = _replaced_nodes(changed)
 
         def is_right(lines: Sequence[bytes]) -> bool:
             return is_same_but(self.tree, executed_tree(b"".join(lines).decode()), wanted)
 
         if not is_right(lines):
             return None
-        for at, texts in were.items():
-            commented = [*lines[:at], _commented(lines[at], texts), *lines[at + 1 :]]
+        for at, texts in originals.items():
+            commented = [*lines]
+            commented[at] = _commented(lines[at], texts)
             if is_right(commented):
                 # The check fails if the line ends inside a multi-line string: the comment would
                 # become part of the string.
@@ -126,27 +147,40 @@ class Cell:
         """
         lines = python_lines(self.source)
         shifts = [*map(_shift, lines, self.lines)]
-        were: dict[int, list[str]] = {}
+        originals: dict[int, list[str]] = {}
         changed_calls = set[ast.Call]()
-        for node, code in sorted(news.items(), key=lambda item: _begin(item[0]))[::-1]:
+        # The last value is replaced first, so that the places of the others stay right.
+        for node in sorted(news, key=_begin)[::-1]:
             first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
             begin, end = shifts[first], shifts[last]
             if begin is None or end is None:
                 return None
             before = lines[first][: begin + node.col_offset]
             after = lines[last][end + (node.end_col_offset or 0) :]
-            old = self.text_of(node)
+            original, code = self.text_of(node), news[node]
             if isinstance(node, LeftOut):
-                old, code = f"the default of {node.parameter}", f"{node.parameter}={code}"
-                if node.call.args or node.call.keywords:
-                    code = f", {code}"
-                elif node.call in changed_calls:
-                    code = f"{code}, "
+                original = f"the default of {node.parameter}"
+                code = _argument(node, code, is_followed=node.call in changed_calls)
                 changed_calls.add(node.call)
+            elif last > first:
+                original = ast.unparse(node)
             lines[first : last + 1] = [before + code.encode() + after]
-            were = {line - (last - first): texts for line, texts in were.items()}
-            were.setdefault(first, []).insert(0, ast.unparse(node) if last > first else old)
-        return lines, were
+            originals = {line - (last - first): texts for line, texts in originals.items()}
+            originals.setdefault(first, []).insert(0, original)
+        return lines, originals
+
+
+def _argument(place: LeftOut, code: str, *, is_followed: bool) -> str:
+    """Return the code to insert at the end of a call's arguments, with a comma where one is needed.
+
+    Args:
+        place: Place of the argument.
+        code: Code of the value.
+        is_followed: Whether another argument was already inserted behind this one.
+    """
+    if place.call.args or place.call.keywords:
+        return f", {place.parameter}={code}"
+    return f"{place.parameter}={code}{', ' if is_followed else ''}"
 
 
 def words_in(text: str) -> frozenset[str]:
@@ -170,26 +204,11 @@ def _replaced_nodes(news: Mapping[ast.expr, str]) -> dict[ast.AST, ast.AST]:
     return found
 
 
-def text_in(lines: Sequence[bytes], node: ast.expr | ast.stmt) -> str:
-    """Cut the code of a node, including its decorators, out of the lines of a cell.
-
-    The line `if 1:` is put before an indented statement, so that the code compiles.
-    """
-    first, column = node.lineno, node.col_offset
-    if decorators := getattr(node, "decorator_list", None):
-        first = decorators[0].lineno
-    cut = [*lines[first - 1 : node.end_lineno]]
-    cut[-1:] = [line[: node.end_col_offset] for line in cut[-1:]]
-    is_indented = isinstance(node, ast.stmt) and column > 0 and not cut[0][:column].strip()
-    cut[:1] = [b"if 1:\n", cut[0]] if is_indented else [line[column:] for line in cut[:1]]
-    return b"".join(cut).decode(errors="replace")
-
-
 def _is_main(test: ast.expr) -> bool:
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-            sides = {getattr(side, "id", getattr(side, "value", None)) for side in (left, right)}
-            return sides == {"__name__", "__main__"}
+            sides = {ast.unparse(left), ast.unparse(right)}
+            return sides == {"__name__", "'__main__'"}
     return False
 
 

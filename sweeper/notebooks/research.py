@@ -133,12 +133,12 @@ class ResearchNotebook:
     def modules(self) -> Mapping[str, Cell]:
         """The local modules that the notebook imports, by their names."""
         code = self.code if self.language == "python" else []
-        return {
-            file.parent.name if file.stem == "__init__" else file.stem: Cell(
-                0, "\n".join(map(plain_python, sources_of(file, content)))
-            )
-            for file, content in local_code(code, self.path.parent).items()
-        }
+        modules = {}
+        for file, content in local_code(code, self.path.parent).items():
+            name = file.parent.name if file.stem == "__init__" else file.stem
+            sources = [plain_python(source) for source in sources_of(file, content)]
+            modules[name] = Cell(0, "\n".join(sources))
+        return modules
 
     @cached_property
     def injected(self) -> frozenset[str]:
@@ -159,15 +159,17 @@ class ResearchNotebook:
             return
         wrong: list[str] = []
         for name, source in sources.items():
-            if why := self.why_not(name):
-                known = self.assignments
-                is_known = name in self.injected or known.knows(name) or known.bound_in(name)
-                where = f" ({self.display_name})"
-                # The message only counts the names after the first `MOST_LINES` ones, so their
-                # remedies are not looked for.
-                if not is_known and len(wrong) <= MOST_LINES:
-                    where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
-                wrong.append(f"{source}: {name!r} is {why}{where}")
+            why = self.why_not(name)
+            if why is None:
+                continue
+            known = self.assignments
+            is_known = name in self.injected or known.knows(name) or known.bound_in(name)
+            where = f" ({self.display_name})"
+            # The message only counts the names after the first `MOST_LINES` ones, so their
+            # remedies are not looked for.
+            if not is_known and len(wrong) <= MOST_LINES:
+                where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
+            wrong.append(f"{source}: {name!r} is {why}{where}")
         for inner, outer in self.assignments.overlaps(sources):
             wrong.append(f"{sources[inner]}: {inner!r} is a part of {outer!r}; keep one of them")
         if wrong:
@@ -182,12 +184,10 @@ class ResearchNotebook:
         names = {known.lower(): known for known in reversed(self.assignments.names())}
         close = difflib.get_close_matches(name.lower(), names, n=1)
         near = [names[spelling] for spelling in close if self.takes(names[spelling])]
-        known = [*injected_names(self.node), *near, *self._some_replaceable]
+        known = [*sorted(self.injected), *near, *self._some_replaceable]
         if owner := name.rpartition(".")[0]:
-            arguments = [
-                argument for argument in self.assignments.arguments() if argument.startswith(owner)
-            ]
-            known = arguments or known
+            arguments = self.assignments.arguments()
+            known = [other for other in arguments if other.startswith(owner)] or known
         if known:
             return nearest(name, dict.fromkeys(known))
         return (
@@ -197,7 +197,7 @@ class ResearchNotebook:
 
     @cached_property
     def _some_replaceable(self) -> list[str]:
-        return [*islice(self.assignments.replaceable(), _MOST_KNOWN)]
+        return list(islice(self.assignments.replaceable(), _MOST_KNOWN))
 
     def syntax_error(self) -> str:
         """Return the place and message of the first syntax error.
@@ -224,8 +224,8 @@ class ResearchNotebook:
         """
         if not self.parameters_cell:
             return []
-        its = plain_values(self.code[self.parameters_cell - 1])
-        return [name for name in names if name in its and name not in self.injected]
+        assigned = plain_values(self.code[self.parameters_cell - 1])
+        return [name for name in names if name in assigned and name not in self.injected]
 
     def assigns(self, name: str) -> bool:
         """Return whether a name is a top-level variable of a notebook in Python."""
@@ -238,7 +238,8 @@ class ResearchNotebook:
     @property
     def all_code(self) -> str:
         """The code of the notebook and of its local modules."""
-        return "\n".join([*self.code, *(module.source for module in self.modules.values())])
+        modules = [module.source for module in self.modules.values()]
+        return "\n".join(self.code + modules)
 
     def why_no_seed(self) -> str | None:
         """Return why trials cannot set the notebook's variable `seed`.
@@ -317,8 +318,8 @@ def replace_values(
     """
     cells = code_cells(node)
     sources = ["" if is_skipped(cell) else cell.source for cell in cells]
-    for cell, before, after in zip(
-        cells, sources, with_values(sources, values, as_code), strict=True
-    ):
+    changed = with_values(sources, values, as_code)
+    for cell, before, after in zip(cells, sources, changed, strict=True):
         if after != before:
-            cell.metadata[RESEARCH_SOURCE], cell.source = before, after
+            cell.metadata[RESEARCH_SOURCE] = before
+            cell.source = after

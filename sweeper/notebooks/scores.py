@@ -13,7 +13,7 @@ import math
 import re
 import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class Given:
     rank: ScoreRank
     source: str
     value: float
-    points: tuple[tuple[int, float], ...] = ()
+    points: Sequence[tuple[int, float]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,39 +112,44 @@ def scrape(
         sources: Sources that the parameters file names, by score.
         objectives: Objectives by score. They decide which value of a series is the score.
     """
-    given = [
+    by_name: defaultdict[str, list[Given]] = defaultdict(list)
+    for name, giver in [
         *_reported(metadata, objectives),
         *_named(metadata, sources, objectives),
         *_displayed(cells),
         *_of_own_names(metadata, objectives),
         *_logged(metadata, objectives),
-    ]
-    by_name: dict[str, list[Given]] = {}
-    for name, giver in given:
-        by_name.setdefault(name, []).append(giver)
+    ]:
+        by_name[name].append(giver)
     found = Scraped(
         unread=_unread(metadata, sources, objectives), too_slow=_too_slow(metadata, sources)
     )
-    for name, of_name in by_name.items():
-        found.series.update(_lesser_series(name, of_name, sources))
-        last = ScoreRank.NAMED if name in sources else ScoreRank.LOGGED
+    for name, givers in by_name.items():
+        is_named = name in sources
+        for giver in givers:
+            if giver.rank is ScoreRank.LOGGED and (is_named or len(givers) > 1):
+                # The score's own name means the series of the other source.
+                found.series[lesser_name(name, giver.source)] = [*giver.points]
+        last = ScoreRank.NAMED if is_named else ScoreRank.LOGGED
         if name in found.unread or name in found.too_slow:
             last = ScoreRank.REPORTED
-        counting = [giver for giver in of_name if giver.rank <= last]
-        if not counting:
-            for source in filter(_is_named_series, of_name):
-                found.series[name] = list(source.points)
-            continue
-        first = min(counting, key=lambda source: source.rank)
-        if first.rank is ScoreRank.REPORTED:
-            found.unread.pop(name, None)
-            found.too_slow.discard(name)
-        found.ranks[name], found.scores[name] = first.rank, first.value
-        if first.points:
-            found.series[name] = list(first.points)
-        others = [giver for giver in of_name if giver.rank > first.rank]
-        found.given[name] = [first, *others]
+        first = min(givers, key=lambda giver: giver.rank)
+        if first.rank <= last:
+            _use(first, givers, found, name)
+        elif first.rank is ScoreRank.NAMED and first.points:
+            found.series[name] = [*first.points]
     return found
+
+
+def _use(first: Given, givers: Sequence[Given], found: Scraped, name: str) -> None:
+    """Take the score `name` from the source that counts, `first` of all sources that give it."""
+    if first.rank is ScoreRank.REPORTED:
+        found.unread.pop(name, None)
+        found.too_slow.discard(name)
+    found.ranks[name], found.scores[name] = first.rank, first.value
+    if first.points:
+        found.series[name] = [*first.points]
+    found.given[name] = [first, *(giver for giver in givers if giver.rank > first.rank)]
 
 
 def series_of(metadata: TrialMetadata) -> Series:
@@ -164,12 +169,14 @@ _Objectives = Mapping[str, Objective]
 
 
 def _reported(metadata: TrialMetadata, objectives: _Objectives) -> Iterator[tuple[str, Given]]:
-    series, finals = _series(metadata.series), metadata.finals
+    rank, finals, series = ScoreRank.REPORTED, metadata.finals, _series(metadata.series)
     for name in dict.fromkeys([*series, *finals]):
         points = series.get(name, [])
-        value = finals[name] if name in finals else _final_value(points, objectives.get(name))
-        source = "sweeper.score" if name in finals else "sweeper.report"
-        yield name, _given(ScoreRank.REPORTED, source, value, points)
+        if name in finals:
+            source, value = "sweeper.score", finals[name]
+            yield name, Given(rank=rank, source=source, value=value, points=points)
+        else:
+            yield name, _last_of(points, rank, "sweeper.report", objectives.get(name))
 
 
 def _named(
@@ -178,57 +185,39 @@ def _named(
     printed, variables = _series(metadata.printed), metadata.variables
     for name, source in sources.items():
         if source.pattern is not None and name in printed:
-            value = _final_value(printed[name], objectives.get(name))
-            yield name, _given(ScoreRank.NAMED, "printed", value, printed[name])
-        elif source.variable is not None and source.variable in variables:
-            text = f"variable {source.variable}"
-            yield name, _given(ScoreRank.NAMED, text, variables[source.variable])
-        elif source.expression is not None and source.expression in variables:
-            yield name, _given(ScoreRank.NAMED, source.expression, variables[source.expression])
+            goal = objectives.get(name)
+            yield name, _last_of(printed[name], ScoreRank.NAMED, "printed", goal)
+        expression = source.variable or source.expression
+        if expression is not None and expression in variables:
+            text = f"variable {expression}" if source.variable else expression
+            yield name, Given(rank=ScoreRank.NAMED, source=text, value=variables[expression])
 
 
 def _displayed(cells: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Given]]:
-    glued, recorded = _shown(cells)
-    for name, value in glued.items():
-        yield name, _given(ScoreRank.GLUED, "glue", value)
-    for name, value in recorded.items():
-        yield name, _given(ScoreRank.RECORDED, "record", value)
+    for rank, values in _shown(cells).items():
+        source = "glue" if rank is ScoreRank.GLUED else "record"
+        for name, value in values.items():
+            yield name, Given(rank=rank, source=source, value=value)
 
 
 def _of_own_names(metadata: TrialMetadata, objectives: _Objectives) -> Iterator[tuple[str, Given]]:
-    variables = metadata.variables
     for name in objectives:
-        if name in variables:
-            yield name, _given(ScoreRank.VARIABLE, f"variable {name}", variables[name])
+        if name in metadata.variables:
+            value = metadata.variables[name]
+            yield name, Given(rank=ScoreRank.VARIABLE, source=f"variable {name}", value=value)
 
 
 def _logged(metadata: TrialMetadata, objectives: _Objectives) -> Iterator[tuple[str, Given]]:
     for name, points in _series(metadata.logged).items():
-        value = _final_value(points, objectives.get(name))
-        yield name, _given(ScoreRank.LOGGED, metadata.logged[name].library, value, points)
+        library = metadata.logged[name].library
+        yield name, _last_of(points, ScoreRank.LOGGED, library, objectives.get(name))
 
 
-def _given(
-    rank: ScoreRank, source: str, value: float, points: Iterable[tuple[int, float]] = ()
+def _last_of(
+    points: Sequence[tuple[int, float]], rank: ScoreRank, source: str, objective: Objective | None
 ) -> Given:
-    return Given(rank=rank, source=source, value=value, points=tuple(points))
-
-
-def _is_named_series(given: Given) -> bool:
-    return given.rank is ScoreRank.NAMED and bool(given.points)
-
-
-def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, ScoreSource]) -> Series:
-    """Return a library's series of a score, under another name, if another source has priority.
-
-    `lesser_name` gives this name. The score's own name means the series of the other source.
-    """
-    given = list(given)
-    return {
-        lesser_name(name, source.source): list(source.points)
-        for source in given
-        if source.rank is ScoreRank.LOGGED and (len(given) > 1 or name in sources)
-    }
+    """Return the score of a series: its last value, or what the objective's `take` states."""
+    return Given(rank=rank, source=source, value=_final_value(points, objective), points=points)
 
 
 def _unread(
@@ -257,7 +246,6 @@ def _too_slow(metadata: TrialMetadata, sources: Mapping[str, ScoreSource]) -> se
 
 
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
-    """Return the score of a series: its last value, or what the objective's `take` states."""
     values = [value for _, value in points]
     if objective is None or objective.take == "last":
         return values[-1]
@@ -267,21 +255,23 @@ def _final_value(points: Sequence[tuple[int, float]], objective: Objective | Non
     return max(finite) if objective.direction == "maximize" else min(finite)
 
 
-def _shown(cells: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
+def _shown(cells: Iterable[Mapping[str, Any]]) -> dict[ScoreRank, dict[str, float]]:
     """Return the numbers displayed by scrapbook's `glue`, and those by papermill's old `record`.
 
     A display that cannot be read has no numbers. This function must not raise, because it is also
     called while the notebook runs, and an exception would fail the trial.
     """
-    glued: dict[str, float] = {}
-    recorded: dict[str, float] = {}
-    for data in (o["data"] for cell in cells for o in cell.get("outputs", ()) if "data" in o):
-        for mime, content in data.items():
-            if mime.startswith(_SCRAP) and isinstance(content, Mapping):
-                glued.update(_numbers({str(content.get("name")): content.get("data")}))
-            elif mime == _RECORD and isinstance(content, Mapping):
-                recorded.update(_numbers(content))
-    return glued, recorded
+    glued, recorded = dict[str, float](), dict[str, float]()
+    for cell in cells:
+        for output in cell.get("outputs", ()):
+            for mime, content in output.get("data", {}).items():
+                if not isinstance(content, Mapping):
+                    continue
+                if mime == _RECORD:
+                    recorded.update(_numbers(content))
+                elif mime.startswith(_SCRAP):
+                    glued.update(_numbers({str(content.get("name")): content.get("data")}))
+    return {ScoreRank.GLUED: glued, ScoreRank.RECORDED: recorded}
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
@@ -298,8 +288,8 @@ def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:
     """Return the scores in one displayed output, as a point without a step. None if it has none."""
-    glued, recorded = _shown([{"outputs": [{"data": data}]}])
-    metrics = {**recorded, **glued}
+    shown = _shown([{"outputs": [{"data": data}]}])
+    metrics = {**shown[ScoreRank.RECORDED], **shown[ScoreRank.GLUED]}
     return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED) if metrics else None
 
 

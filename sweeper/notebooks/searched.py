@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
-from .calls import Function
+from .calls import Function, last_name
+from .plain import Place
 from .replacing import Cell
+from .syntax import arguments_of, items_of, keywords_of, names_in, unpacked_dicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Setter:
+class _Setter(Place):
     """A call that replaces arguments of objects: a search, or `set_params`.
 
     Attributes:
-        cell: Number of the code cell, from 1.
-        call: The call.
-        names: Variables whose objects get other values.
         keys: Arguments that get other values, such as `C`, or `svc__C` for the step `svc` of a
             pipeline.
-        is_search: Whether the call is a search, which copies the objects.
+        objects: Code of the objects that get other values, as far as nothing else uses them.
+        steps: Code of variables that are steps of these objects, where they are pipelines.
     """
 
-    cell: int
-    call: ast.Call
-    names: set[str]
     keys: set[str]
-    is_search: bool
+    objects: list[ast.expr]
+    steps: list[ast.expr] = field(default_factory=list)
 
 
-def set_again(cells: Sequence[Cell]) -> Mapping[ast.expr, str]:
+def set_again(cells: Sequence[Cell]) -> Mapping[ast.expr, Place]:
     """Return where searches and `set_params` replace the values of arguments.
 
     An argument is left out if other code may use the object with its original values.
@@ -40,122 +38,145 @@ def set_again(cells: Sequence[Cell]) -> Mapping[ast.expr, str]:
         cells: All code cells.
 
     Returns:
-        A code cell with a line, by the node of the argument's value.
+        The call that replaces it, by the node of the argument's value.
     """
-    nodes = [(cell.number, node) for cell in cells for node in ast.walk(cell.tree)]
-    made: defaultdict[str, list[ast.expr]] = defaultdict(list)
-    for _, node in nodes:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                made[name].append(value)
-    setters = [*_setters(cells, nodes, made)]
-    in_setters = {
-        inner
-        for setter in setters
-        for inner in ast.walk(setter.call if setter.is_search else setter.call.func)
-    }
-    reads = [
-        (node.id, (cell, node.lineno))
-        for cell, node in nodes
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in in_setters
-    ]
-    found: dict[ast.expr, str] = {}
-    for setter in setters:
-        at = (setter.cell, setter.call.lineno)
-        objects: list[ast.expr] = []
-        steps: list[ast.expr] = []
-        outer = setter.names
-        if setter.is_search:
-            objects = [*setter.call.args, *(option.value for option in setter.call.keywords)]
-            outer = {value.id for value in objects if isinstance(value, ast.Name)}
-        for name in setter.names:
-            is_used = any(
-                read == name and (setter.is_search or where < at) for read, where in reads
-            )
-            if len(made[name]) == 1 and not is_used:
-                (objects if name in outer else steps).append(made[name][0])
+    variables = _Variables(cells)
+    found: dict[ast.expr, Place] = {}
+    searches = [*_searches(cells, variables)]
+    varied = {key for search in searches for key in search.keys}
+    for setter in (*searches, *_calls_of_set_params(cells, variables, varied)):
         for key in setter.keys:
-            for value in _meant(key, objects, steps):
-                found.setdefault(value, f"code cell {at[0]}, line {at[1]}")
+            for value in _meant(key, setter):
+                found.setdefault(value, setter)
     return found
 
 
-def _meant(key: str, objects: Sequence[ast.expr], steps: Sequence[ast.expr]) -> list[ast.expr]:
+def is_search(call: ast.Call) -> bool:
+    """Return whether a call searches params, as a `GridSearchCV` does."""
+    return last_name(call.func).endswith("SearchCV")
+
+
+class _Variables:
+    """The values of variables, and where code other than searches and `set_params` reads them."""
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self.values: defaultdict[str, list[ast.expr]] = defaultdict(list)
+        self._reads: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        in_setters = set[ast.AST]()
+        for cell in cells:
+            for node in cell.nodes:
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                        self.values[name].append(value)
+                    case ast.Call() if is_search(node):
+                        in_setters |= {*ast.walk(node)}
+                    case ast.Attribute(attr="set_params", value=whole):
+                        in_setters.add(whole)
+                    case ast.Name(id=name, ctx=ast.Load()) if node not in in_setters:
+                        self._reads[name].append((cell.number, node.lineno))
+
+    def unused(self, name: str, before: tuple[int, int] | None = None) -> list[ast.expr]:
+        """Return the only value of a variable. Empty if code may use it.
+
+        Args:
+            name: The variable.
+            before: Cell and line before which its uses count. None if all uses count.
+        """
+        values = self.values[name]
+        is_used = any(before is None or place < before for place in self._reads[name])
+        return [] if is_used or len(values) > 1 else values
+
+
+def _searches(cells: Iterable[Cell], variables: _Variables) -> Iterator[_Setter]:
+    for cell in cells:
+        for call in cell.nodes:
+            if not isinstance(call, ast.Call) or not is_search(call):
+                continue
+            setter = _Setter(
+                cell=cell.number,
+                line=call.lineno,
+                keys=_keys_of_dicts(call),
+                objects=arguments_of(call),
+            )
+            passed = {*setter.objects}
+            for name in names_in(call):
+                for value in variables.values[name.id]:
+                    setter.keys.update(_keys_of_dicts(value))
+                objects = setter.objects if name in passed else setter.steps
+                objects += variables.unused(name.id)  # A search copies the objects.
+            yield setter
+
+
+def _keys_of_dicts(code: ast.expr) -> set[str]:
+    """Return the texts that are keys of dicts in code, as in `{"C": [1, 10]}`."""
+    dicts = [node for node in ast.walk(code) if isinstance(node, ast.Dict)]
+    return {key for each in dicts for key, _ in items_of(each)}
+
+
+def _calls_of_set_params(
+    cells: Iterable[Cell], variables: _Variables, varied: Set[str]
+) -> Iterator[_Setter]:
+    """Yield the calls of `set_params` that run in each trial.
+
+    Args:
+        cells: All code cells.
+        variables: Their variables.
+        varied: Arguments that searches vary. `set_params(**search.best_params_)` sets all of them.
+    """
+    for cell in cells:
+        for statement in cell.statements:
+            if isinstance(statement, Function | ast.ClassDef | ast.If | ast.Try):
+                continue
+            for node in ast.walk(statement):
+                match node:
+                    case ast.Call(func=ast.Attribute(attr="set_params", value=ast.Name(id=name))):
+                        keys = {key for key, _ in keywords_of(node)}
+                        if unpacked_dicts(node):
+                            keys |= varied
+                        yield _Setter(
+                            cell=cell.number,
+                            line=node.lineno,
+                            keys=keys,
+                            objects=variables.unused(name, (cell.number, node.lineno)),
+                        )
+
+
+def _meant(key: str, setter: _Setter) -> list[ast.expr]:
     """Return the value of the argument that a key sets. Empty if several arguments may be meant.
 
     Args:
         key: Name of an argument, after the names of the steps that lead to it: `svc__C`.
-        objects: Code of the objects that get other values.
-        steps: Code of objects that are steps of these objects, where they are pipelines.
+        setter: The call that sets it.
     """
+    found = [*_arguments(setter.objects, key)]
     path, _, argument = key.rpartition("__")
-    found = [*_arguments(objects, key)]
     if path:
-        inner = [node for value in objects for node in ast.walk(value) if node is not value]
-        inner += [node for value in steps for node in ast.walk(value)]
-        names: dict[ast.AST, str] = {}
-        for node in inner:
-            match node:
-                case ast.Tuple(elts=[ast.Constant(value=str(name)), ast.Call() as step, *_]):
-                    names[step] = name
-        last = path.split("__")[-1]
-        found += _arguments([node for node in inner if names.get(node, last) == last], argument)
+        wanted = path.split("__")[-1]
+        inner: list[ast.AST] = []
+        for step in setter.steps:
+            inner += ast.walk(step)
+        for whole in setter.objects:
+            inner += [node for node in ast.walk(whole) if node is not whole]
+        names = _names_of_steps(inner)
+        named = [node for node in inner if names.get(node, wanted) == wanted]
+        found += _arguments(named, argument)
     return found if len(found) == 1 else []
+
+
+def _names_of_steps(nodes: Iterable[ast.AST]) -> dict[ast.AST, str]:
+    """Return the names of steps that code states as in `("svc", SVC())`, by the steps' calls."""
+    names: dict[ast.AST, str] = {}
+    for node in nodes:
+        match node:
+            case ast.Tuple(elts=[ast.Constant(value=str(name)), ast.Call() as step, *_]):
+                names[step] = name
+    return names
 
 
 def _arguments(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.expr]:
     """Yield the values of the keyword arguments of a name in those nodes that are calls."""
     for node in nodes:
-        for option in node.keywords if isinstance(node, ast.Call) else ():
-            if option.arg == name:
-                yield option.value
-
-
-def _setters(
-    cells: Sequence[Cell],
-    nodes: Sequence[tuple[int, ast.AST]],
-    made: Mapping[str, Sequence[ast.expr]],
-) -> Iterator[_Setter]:
-    """Yield the searches, then the calls of `set_params` that run in each trial.
-
-    Args:
-        cells: All code cells.
-        nodes: All nodes of the code, each with the number of its cell.
-        made: Values that are assigned to each variable.
-    """
-    grid: set[str] = set()
-    for cell, call in nodes:
-        if isinstance(call, ast.Call) and _is_search(call.func):
-            names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
-            values = [call, *(value for name in names for value in made.get(name, ()))]
-            keys = {
-                key.value
-                for value in values
-                for node in ast.walk(value)
-                for key in (node.keys if isinstance(node, ast.Dict) else ())
-                if isinstance(key, ast.Constant) and isinstance(key.value, str)
-            }
-            grid |= keys
-            yield _Setter(cell=cell, call=call, names=names, keys=keys, is_search=True)
-    calls = [
-        (cell.number, node)
-        for cell in cells
-        for statement in cell.statements
-        if not isinstance(statement, Function | ast.ClassDef | ast.If | ast.Try)
-        for node in ast.walk(statement)
-    ]
-    for cell, call in calls:
-        match call:
-            case ast.Call(func=ast.Attribute(attr="set_params", value=ast.Name(id=name))):
-                keys = {option.arg for option in call.keywords if option.arg is not None}
-                # `set_params(**search.best_params_)` sets all arguments that the searches vary.
-                if len(keys) < len(call.keywords):
-                    keys |= grid
-                yield _Setter(cell=cell, call=call, names={name}, keys=keys, is_search=False)
-
-
-def _is_search(callee: ast.expr) -> bool:
-    match callee:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name.endswith("SearchCV")
-    return False
+        stated = keywords_of(node) if isinstance(node, ast.Call) else []
+        for known, value in stated:
+            if known == name:
+                yield value

@@ -8,7 +8,7 @@ from collections.abc import Set
 from nbformat import NotebookNode
 
 from ..errors import NotebookError
-from .cell_code import plain_python, scope_of
+from .cell_code import parse_or_none, plain_python, uses_in
 from .reading import cell_tags, code_cells
 from .replacing import words_in
 from .research import (
@@ -33,8 +33,11 @@ def last_shared_cell(node: NotebookNode) -> int:
 
     No cell up to this one runs again for a trial whose kernel is forked after shared cells.
     """
-    cells = enumerate(code_cells(node), start=1)
-    return max((number for number, cell in cells if SHARED_TAG in cell_tags(cell)), default=0)
+    last = 0
+    for number, cell in enumerate(code_cells(node), start=1):
+        if SHARED_TAG in cell_tags(cell):
+            last = number
+    return last
 
 
 def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
@@ -138,14 +141,8 @@ def _global_names(source: str) -> set[str]:
     If the code does not compile, these are all its words, because the kernel may have a newer
     version of Python, which can run the code.
     """
-    top = scope_of(plain_python(source))
-    if top is None:
+    tree = parse_or_none(plain_python(source))
+    uses = None if tree is None else uses_in(tree.body)
+    if uses is None:
         return {*words_in(source)}
-    tables, found = [top], set[str]()
-    for table in tables:
-        tables += table.get_children()
-        is_top = table.get_type() == "module"
-        found |= {
-            symbol.get_name() for symbol in table.get_symbols() if is_top or symbol.is_global()
-        }
-    return found
+    return {use.name for use in uses}

@@ -33,23 +33,22 @@ def shown_imports(code: Sequence[str], local: Iterable[str], *, folder: Path) ->
         Each import as `module`, or as `module:name` for `from module import name`. The list is
         empty if the code may import other libraries too, or only the standard library.
     """
-    sources = [*code, *local]
-    trees = [executed_tree(source) for source in sources]
     shown: list[str] = []
     all_names: list[str] = []
-    for source, tree in zip(sources, trees, strict=True):
+    for source in (*code, *local):
+        tree = executed_tree(source)
         if tree is None or _UNCLEAR.search(source):
             return []
-        shown += (name for statement in _run(tree.body) for name in _names(statement))
-        all_names += (name for node in ast.walk(tree) for name in _names(node))
+        for statement in _run(tree.body):
+            shown += _names(statement)
+        for node in ast.walk(tree):
+            all_names += _names(node)
     libraries = [name for name in dict.fromkeys(shown) if not _is_local(_top(name), folder)]
-    known = {_top(name) for name in libraries}
-    needed = {
-        top
-        for top in map(_top, all_names)
-        if top not in sys.stdlib_module_names and not _is_local(top, folder)
-    }
-    return libraries if needed - {"sweeper"} and needed <= known else []
+    known = {*map(_top, libraries)}
+    needed = {*map(_top, all_names)} - sys.stdlib_module_names
+    needed = {top for top in needed if not _is_local(top, folder)}
+    has_others = needed != {"sweeper"} and bool(needed)
+    return libraries if has_others and needed <= known else []
 
 
 def _run(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -8,9 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from ..settings.yaml_reader import read_yaml
-from .calls import Function, gets_object, methods_of, positional
+from .calls import definitions_in, last_name
 from .plain import is_plain
 from .replacing import Cell
+from .syntax import Named
 
 _TABLE = Path(__file__).with_name("signatures.yml")
 
@@ -30,17 +31,11 @@ class Signatures:
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._own: dict[str, Sequence[str]] = {}
-        classes: dict[ast.AST, str] = {}
-        for node in (node for cell in cells for node in ast.walk(cell.tree)):
-            if isinstance(node, ast.ClassDef):  # `ast.walk` yields a class before its methods.
-                self._own[node.name] = ()
-                classes |= dict.fromkeys(methods_of(node), node.name)
-            elif isinstance(node, Function):
-                owner = classes.get(node)
-                names = positional(node.args)[owner is not None and gets_object(node) :]
-                self._own[owner if owner and node.name == "__init__" else node.name] = names
+        for cell in cells:
+            for definition in definitions_in(cell.nodes):
+                self._own[definition.name] = definition.passed
 
-    def named(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    def named(self, call: ast.Call) -> Iterator[Named]:
         """Yield the positional arguments of a call whose parameters' names are known."""
         for name, value in zip(self._names(call), call.args, strict=False):
             if isinstance(value, ast.Starred):
@@ -48,22 +43,32 @@ class Signatures:
             yield name, value
 
     def _names(self, call: ast.Call) -> Sequence[str]:
-        match call.func:
-            case ast.Name(id=callee) | ast.Attribute(attr=callee) if call.args:
-                if callee in self._own:
-                    return self._own[callee]
-                kinds = ["from_a_number", "after_an_object"]
-                if not is_plain(call.args[0]):
-                    kinds.reverse()
-                layer = _table()["of_two_sizes"].get(callee, ())
-                # The second argument of a layer of Keras is an activation: a text, or None.
-                is_size = len(call.args) > 1 and not (
-                    isinstance(second := call.args[1], ast.Constant)
-                    and isinstance(second.value, str | None)
-                )
-                if is_size or any(option.arg in layer[1:] for option in call.keywords):
-                    kinds.insert(0, "of_two_sizes")
-                return next(
-                    (_table()[kind][callee] for kind in kinds if callee in _table()[kind]), ()
-                )
+        callee = last_name(call.func)
+        if not call.args or not callee:
+            return ()
+        if callee in self._own:
+            return self._own[callee]
+        kinds = ["after_an_object", "from_a_number"]
+        if is_plain(call.args[0]):
+            kinds.reverse()
+        if _has_two_sizes(call, callee):
+            kinds.insert(0, "of_two_sizes")
+        for kind in kinds:
+            if callee in _table()[kind]:
+                return _table()[kind][callee]
         return ()
+
+
+def _has_two_sizes(call: ast.Call, callee: str) -> bool:
+    """Return whether a call begins with two sizes, as those of torch's recurrent layers do.
+
+    The second argument of a layer of Keras is an activation: a text, or None.
+    """
+    if len(call.args) > 1:
+        match call.args[1]:
+            case ast.Constant(value=str() | None):
+                pass
+            case _:
+                return True
+    layer = _table()["of_two_sizes"].get(callee, ())
+    return any(option.arg in layer[1:] for option in call.keywords)

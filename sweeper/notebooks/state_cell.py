@@ -29,14 +29,13 @@ def with_state(node: NotebookNode, trial: TrialMetadata) -> NotebookNode:
     facts = [f"**Trial {trial.run_id}: {trial.state}**"]
     facts += [f"`{name} = {score:.6g}`" for name, score in trial.scores.items()]
     facts.append(duration(trial.duration_s) if trial.state.has_ended else _RELOAD)
-    originals = trial.originals
-    params = [
-        f"`{name} = {short_text(value)}`"
-        + "".join(
-            f" ~~`{short_text(own)}`~~" for own in [originals.get(name, value)] if own != value
-        )
-        for name, value in {**trial.params, **trial.fixed}.items()
-    ]
+    params: list[str] = []
+    for name, value in {**trial.params, **trial.fixed}.items():
+        text = f"`{name} = {short_text(value)}`"
+        original = trial.originals.get(name, value)
+        if original != value:
+            text += f" ~~`{short_text(original)}`~~"
+        params.append(text)
     # Markdown shows a line that begins with four spaces as code. So no character of the message
     # counts as Markdown.
     why = [f"    {line}" for line in trial.message.splitlines()[:1]]

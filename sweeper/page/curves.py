@@ -12,7 +12,7 @@ from typing import Any
 from ..notebook_api.messages import encode_float
 from ..notebooks.metadata import BLANK, read_metadata
 from ..notebooks.scores import series_of
-from ..trials import TrialRecord
+from ..trials import TrialRecord, has_score
 
 #: A curve has at most this number of points (chosen, not measured). More points would share the
 #: same pixels.
@@ -70,13 +70,10 @@ def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequ
     if len(records) <= _MOST_CURVES:
         return records
     name, direction = next(iter(objectives.items()))
-    sign = 1 if direction == "minimize" else -1
-
-    def rank(record: TrialRecord) -> float:
-        score = sign * record.scores.get(name, math.nan)
-        return math.inf if math.isnan(score) else score
-
-    return sorted(records, key=rank)[:_MOST_CURVES]
+    scored = [record for record in records if has_score(record, name)]
+    others = [record for record in records if not has_score(record, name)]
+    scored.sort(key=lambda record: record.scores[name], reverse=direction == "maximize")
+    return [*scored, *others][:_MOST_CURVES]
 
 
 def _stamp(record: TrialRecord) -> str:
@@ -89,11 +86,12 @@ def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float
 
     If there are too many points, only every k-th point and the last point are kept.
     """
-    last = list(dict(points).items())  # If a step has several points, the last one counts.
-    kept = last[:: -(-len(last) // _MOST_POINTS) or 1]
-    if last and kept[-1] != last[-1]:
-        kept.append(last[-1])
-    return [step for step, _ in kept], [encode_float(value) for _, value in kept]
+    values = dict(points)  # If a step has several points, the last one counts.
+    steps = [*values]
+    distance = math.ceil(len(steps) / _MOST_POINTS)
+    if distance > 1:
+        steps = [*steps[:-1:distance], steps[-1]]
+    return steps, [encode_float(values[step]) for step in steps]
 
 
 def read_file(path: Path, call: str) -> str:

@@ -93,10 +93,13 @@ class Page:
             is_running=is_running,
         )
         objectives = {name: goal.direction for name, goal in settings.objective.items()}
-        if self._curves.update(records, objectives) or not (self._files / _CURVES).exists():
-            write_atomically(self._files / _CURVES, _call("curves", self._curves.to_json()))
-        notebooks = self._files / "notebooks"
-        trials = [trial_of(r, has_notebook=is_rendered(r, notebooks)) for r in records]
+        curves, notebooks = self._files / _CURVES, self._files / "notebooks"
+        has_new_curves = self._curves.update(records, objectives)
+        if has_new_curves or not curves.exists():
+            write_atomically(curves, _call("curves", self._curves.to_json()))
+        trials = [
+            trial_of(record, has_notebook=is_rendered(record, notebooks)) for record in records
+        ]
         data = json.dumps({**facts, "all": trials}, separators=(",", ":"), ensure_ascii=False)
         write_atomically(self._files / _STUDY, _call("study", data))
         if self._notes.exists():
@@ -106,9 +109,8 @@ class Page:
         """Write the files that never change. `index.html` is the last, as it loads the others."""
         self._files.mkdir(exist_ok=True)
         for asset in ASSETS.iterdir():
-            if asset.name == _INDEX:
-                continue
-            copy_atomically(asset, self._files / asset.name)
+            if asset.name != _INDEX:
+                copy_atomically(asset, self._files / asset.name)
         self._curves.load(read_file(self._files / _CURVES, "sweeper.curves"))
         write_notes(self._notes, self._files)
         write_atomically(self._index, (ASSETS / _INDEX).read_text(encoding="utf-8"))

@@ -34,8 +34,9 @@ def options_of(kind: type) -> dict[str, Parameter]:
         if "__init__" not in vars(base):
             continue
         _, *parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-        found = {p.name: p for p in parameters if _types(p)} | found
-        if not any(p.kind is Parameter.VAR_KEYWORD for p in parameters):
+        of_base = {parameter.name: parameter for parameter in parameters if _types(parameter)}
+        found = of_base | found
+        if not any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
             break
     return found
 
@@ -55,7 +56,9 @@ def check_options(
         SettingsError: There is no such option, and the message names the most similar one. Or its
             value is not of the type of the argument.
     """
-    known = {name: p for name, p in options_of(kind).items() if name not in reserved}
+    known = options_of(kind)
+    for name in reserved:
+        known.pop(name, None)
     for option, value in options.items():
         if option not in known:
             raise SettingsError(f"{where} has no option {option!r}; {nearest(option, known)}")
@@ -69,9 +72,13 @@ def _types(parameter: Parameter) -> tuple[type, ...]:
     """Return the types that an argument allows. Empty if a parameters file cannot express one."""
     if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
         return ()
-    names = inspect.formatannotation(parameter.annotation).strip("'").split("|")
-    types = [_TYPES.get(name.partition("[")[0].strip()) for name in names]
-    return tuple(t for t in types if t is not None) if None not in types else ()
+    types = []
+    for annotation in inspect.formatannotation(parameter.annotation).strip("'").split("|"):
+        name = annotation.partition("[")[0].strip()
+        if name not in _TYPES:
+            return ()
+        types.append(_TYPES[name])
+    return tuple(types)
 
 
 def _has_type(value: object, types: tuple[type, ...]) -> bool:

@@ -46,11 +46,12 @@ class RepeatedTrials(Repeats):
     """
 
     def __init__(self, settings: Settings, trials: Sequence[FrozenTrial]) -> None:
-        records = [record for trial in trials if (record := record_of(trial)) is not None]
+        found = [record_of(trial) for trial in trials]
+        records = [record for record in found if record is not None]
         super().__init__(plan_of_repeats(settings), records)
         self._settings, self._trials = settings, trials
         self._by_hand = {record.number for record in records if record.by_hand}
-        self._is_full = len(records) - len(self._by_hand) >= settings.study.trials
+        self.is_full = len(records) - len(self._by_hand) >= settings.study.trials
 
     @property
     def due(self) -> tuple[int, int] | None:
@@ -63,12 +64,11 @@ class RepeatedTrials(Repeats):
         again.
         """
         for number, proposal in self.proposals.items():
-            if self._is_full and number not in self._by_hand:
+            if self.is_full and number not in self._by_hand:
                 continue
             left = [place for place in self.plan["values"] if place not in proposal.runs]
-            has_scores = all(
-                has_score(run, self.plan["objective"]) for run in proposal.runs.values()
-            )
+            name = self.plan["objective"]
+            has_scores = all(has_score(run, name) for run in proposal.runs.values())
             is_open = left and has_scores and self._can_repeat(proposal)
             if is_open and not self.has_lost(proposal):
                 return number, left[0]
@@ -106,15 +106,15 @@ class RepeatedTrials(Repeats):
         for trial in self._trials:
             if REPEAT in trial.user_attrs:
                 continue
-            record = record_of(trial)
-            proposal = None if record is None else self.proposals.get(record.proposal)
-            value = None if proposal is None else self.value(proposal)
             trial = copy.copy(trial)
             if self.by_fold:
                 trial.distributions = _without_fold(trial.distributions)
                 trial.params = _without_fold(trial.params)
-            if trial.state is TrialState.COMPLETE and value is not None:
-                trial.values = [value]
+            record = record_of(trial)
+            proposal = None if record is None else self.proposals.get(record.proposal)
+            if trial.state is TrialState.COMPLETE and proposal is not None:
+                value = self.value(proposal)
+                trial.values = trial.values if value is None else [value]
             shown.append(trial)
         return shown
 

@@ -16,4 +16,5 @@ def trial_seed(study_seed: int, number: int) -> int:
 def derived_seed(*parts: object) -> int:
     """Return a 31-bit seed: a hash of a study's seed, the seed's purpose and further parts."""
     text = "/".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 33
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 33

@@ -24,7 +24,8 @@ def encode(record: TrialRecord) -> dict[str, Any]:
     stored: dict[str, Any] = _RECORDS.dump_python(
         record, mode="json", exclude={"number"}, exclude_defaults=True
     )
-    return {**stored, "scores": {name: encode_float(v) for name, v in record.scores.items()}}
+    stored["scores"] = {name: encode_float(score) for name, score in record.scores.items()}
+    return stored
 
 
 def record_of(trial: FrozenTrial) -> TrialRecord | None:

@@ -75,7 +75,7 @@ class Address:
 
     def __str__(self) -> str:
         scheme, user, password, rest = self._parts()
-        return _joined(scheme, _quoted(user), password and HIDDEN, _hidden(rest))
+        return _joined(scheme, _quoted(user), HIDDEN if password else "", _hidden(rest))
 
     def __repr__(self) -> str:
         return f"Address({str(self)!r})"
@@ -90,15 +90,15 @@ class Address:
         scheme, user, password, rest = self._parts()
         if scheme in ("postgres", "postgresql") and importlib.util.find_spec("psycopg2") is None:
             scheme = "postgresql+psycopg"
-        if HIDDEN in _query_secrets(rest):
-            before, _, query = rest.partition("?")
-            query = re.sub(rf"(?<![^&])[^&]*={re.escape(HIDDEN)}(&|$)", "", query).rstrip("&")
-            rest = f"{before}?{query}" if query else before
-        if password != HIDDEN:
-            return _joined(scheme, _quoted(user), _quoted(password), rest)
-        # MLflow takes user and password from the environment only together. So the URL of an MLflow
-        # server without its password has no user, either.
-        return _joined(scheme, "" if self.is_http else _quoted(user), "", rest)
+        before, _, query = rest.partition("?")
+        stated = [part for part in query.split("&") if part and not part.endswith(f"={HIDDEN}")]
+        rest = f"{before}?{'&'.join(stated)}" if stated else before
+        if password == HIDDEN:
+            password = ""
+            if self.is_http:
+                # MLflow takes user and password from the environment only together.
+                user = ""
+        return _joined(scheme, _quoted(user), _quoted(password), rest)
 
     @property
     def bare(self) -> str:
@@ -209,8 +209,9 @@ def _joined(scheme: str, user: str, password: str, rest: str) -> str:
     if not scheme:
         return rest
     is_token = not user and scheme in ("http", "https")
-    credentials = user + (password if is_token else password and f":{password}")
-    return f"{scheme}://{credentials}{credentials and '@'}{rest}"
+    if password and not is_token:
+        password = f":{password}"
+    return f"{scheme}://{user}{password}@{rest}" if user or password else f"{scheme}://{rest}"
 
 
 def _quoted(text: str) -> str:

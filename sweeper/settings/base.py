@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import math
 from collections.abc import Callable, Mapping
@@ -125,8 +126,7 @@ def read_plain(value: Any, depth: int = 0) -> Any:
     """
     if depth > _DEPTH:
         raise problem(
-            "the value is nested too deeply, or contains itself through an anchor; use at most "
-            f"{_DEPTH} levels of lists and mappings, and write out the anchor"
+            f"the value is nested too deeply; use at most {_DEPTH} levels of lists and mappings"
         )
     if isinstance(value, list | tuple):
         return [read_plain(part, depth + 1) for part in value]
@@ -144,15 +144,11 @@ def read_plain(value: Any, depth: int = 0) -> Any:
 
 def _read_choice(value: Any) -> Any:
     read = read_plain(value)
-    if _has_infinite(read):
-        raise problem(f"numbers must be finite; got {as_yaml(value)}")
+    try:
+        json.dumps(read, allow_nan=False)
+    except ValueError as error:
+        raise problem(f"numbers must be finite; got {as_yaml(value)}") from error
     return read
-
-
-def _has_infinite(value: Any) -> bool:
-    if isinstance(value, list | dict):
-        return any(map(_has_infinite, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def expected(text: str) -> WrapValidator:

@@ -5,23 +5,28 @@ The functions return remedies for messages: what to write in a parameters file i
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from .messages import as_yaml
 
-_SAMPLERS = {"bayes": "gp", "random": "random", "grid": "grid", "tpe": "tpe", "bayesian": "gp"}
+_SAMPLERS = {
+    "bayes": "gp",
+    "bayesian": "gp",
+    "grid": "grid",
+    "random": "random",
+    "tpe": "tpe",
+}
 _LOW = ("low", "min", "lower")
 _HIGH = ("high", "max", "upper")
 _CHOICES = ("choices", "values", "grid_search", "options", "categories")
 _STEP = ("step", "q")
+_DIRECTION = ("goal", "direction", "mode")
 #: Keys whose values name a distribution, as in `distribution: log_uniform_values`.
 _KINDS = ("type", "distribution", "scale", "prior")
-_FOREIGN = ({*_LOW, *_HIGH, *_CHOICES, *_STEP, *_KINDS, "value", "mu", "sigma"}) - {
-    *("low", "high", "choices", "step", "type")
-}
+#: Keys of a dimension that only other tools have.
+_FOREIGN = {*_LOW, *_HIGH, *_CHOICES, *_STEP, *_KINDS, "value", "mu", "sigma"}
+_FOREIGN -= {"low", "high", "choices", "step", "type"}
 
 
 def section_hint(key: str, value: Any) -> str:
@@ -59,9 +64,9 @@ def objective_here(value: Any) -> str:
     """Return the text of an `objective` that means the same as W&B's `{name: …, goal: …}`."""
     name, direction = "NAME", "minimize"
     if isinstance(value, Mapping):
-        stated = next((value[key] for key in ("goal", "direction", "mode") if key in value), "")
         name = str(value.get("name", name))
-        direction = "maximize" if str(stated).startswith("max") else direction
+        if str(_first(value, _DIRECTION)).startswith("max"):
+            direction = "maximize"
     return f"objective: {{{name}: {direction}}}"
 
 
@@ -82,54 +87,27 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
     choices = _first(entry, _CHOICES)
     if choices is not None:
         return f"write {as_yaml(choices)}"
-    low, high, step = (_first(entry, keys) for keys in (_LOW, _HIGH, _STEP))
+    low = _first(entry, _LOW)
+    high = _first(entry, _HIGH)
+    step = _first(entry, _STEP)
     if low is None or high is None or "normal" in kind:
         return ""
-    is_log = "log" in kind
-    if is_log and not _is_positive(low):  # The bounds of W&B's `log_uniform` are exponents of e.
-        low, high = (math.exp(bound) if _is_small(bound) else "…" for bound in (low, high))
-    whole_words = ("int", "q_", "quniform")
-    if "uniform" in kind and step is None and not any(word in kind for word in whole_words):
-        low, high = (
-            float(bound) if isinstance(bound, int) and abs(bound) < sys.float_info.max else bound
-            for bound in (low, high)
-        )
     here: dict[str, Any] = {"low": low, "high": high}
-    if is_log:
+    if "log" in kind:
+        if not isinstance(low, int | float) or low <= 0:
+            return "write {low: …, high: …, log: true}, with the values and not their logarithms"
         here["log"] = True
     elif step is not None:
         here["step"] = step
+    elif "uniform" in kind and not kind.startswith(("int", "q")):
+        here["type"] = "float"
     if "when" in entry:
         here["when"] = entry["when"]
     return f"write {as_yaml(here)}"
 
 
-def call_here(text: str) -> str:
-    """Return a remedy for a dimension that is a call of another tool.
-
-    Args:
-        text: Entry of `space`, such as `tune.loguniform(1e-4, 1)`.
-
-    Returns:
-        An empty text for entries that are not such a call.
-    """
-    name = text.partition("(")[0].lower()
-    if "(" not in text:
-        return ""
-    if any(word in name for word in ("choice", "categorical", "grid")):
-        return "write a list of choices, as in [32, 64]"
-    if any(word in name for word in ("uniform", "float", "int", "range")):
-        return f"write {{low: …, high: …{', log: true' if 'log' in text.lower() else ''}}}"
-    return ""
-
-
 def _first(entry: Mapping[Any, Any], keys: tuple[str, ...]) -> Any:
-    return next((entry[key] for key in keys if key in entry), None)
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and value > 0
-
-
-def _is_small(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < 100
+    for key in keys:
+        if key in entry:
+            return entry[key]
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..errors import listed, shortened
@@ -43,34 +44,48 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def as_yaml(value: Any) -> str:
     """Return a value as in a YAML file, cut after 80 characters: null, true, [1, 2], {low: 1}."""
-    text = ""
-    for piece in _written(value, depth=4):
-        text += piece
-        if len(text) > _WIDTH:  # The value may contain itself, so its text may never end.
-            return f"{text[: _WIDTH - 1]}…"
-    return text
+    # A value may contain itself through a YAML anchor. So only the beginning of its text is made.
+    text = "".join(islice(_written(value, depth=4), _WIDTH + 2))
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
 _WIDTH = 80
 
 
 def _written(value: Any, depth: int) -> Iterator[str]:
-    if isinstance(value, Mapping | list | tuple):
-        brackets = "{}" if isinstance(value, Mapping) else "[]"
-        yield brackets[0] if depth else "…"  # A YAML anchor can let a value contain itself.
-        for index, part in enumerate(value if depth else ()):
-            yield ", " if index else ""
-            if isinstance(value, Mapping):
-                yield from [part] if isinstance(part, str) else _written(part, depth - 1)
-                yield ": "
-            yield from _written(value[part] if brackets == "{}" else part, depth - 1)
-        yield brackets[1] if depth else ""
-    elif value is None or isinstance(value, bool):
-        yield {None: "null", True: "true", False: "false"}[value]
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
+    """Yield the parts of a value's text, with `…` for what is below `depth` levels."""
+    if not isinstance(value, Mapping | list | tuple):
+        yield _scalar(value)
+    elif not depth:
+        yield "…"
+    elif isinstance(value, Mapping):
+        yield "{"
+        for index, (key, part) in enumerate(value.items()):
+            if index:
+                yield ", "
+            yield key if isinstance(key, str) else as_yaml(key)
+            yield ": "
+            yield from _written(part, depth - 1)
+        yield "}"
     else:
-        yield "binary data" if isinstance(value, bytes) else repr(value)
+        yield "["
+        for index, part in enumerate(value):
+            if index:
+                yield ", "
+            yield from _written(part, depth - 1)
+        yield "]"
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return "binary data"
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
+    return repr(value)
 
 
 def problem(text: str) -> PydanticCustomError:
@@ -108,10 +123,12 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
             fault = f"this key is missing{_EXAMPLES.get(key, '')}"
         else:
             limits = detail.get("ctx", {}).values()
-            expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
+            texts = [f"{limit:g}" if isinstance(limit, float) else str(limit) for limit in limits]
+            expected = ", ".join(texts)
             fault = f"{text.format(expected=expected)}; got {as_yaml(detail['input'])}"
-        line = f"{where}: {shortened(f'{key}: {fault}' if key else fault, _LINE)}"
-        lines[line] = None
+        if key:
+            fault = f"{key}: {fault}"
+        lines[f"{where}: {shortened(fault, _LINE)}"] = None
     return listed([*lines])
 
 
@@ -151,12 +168,14 @@ def _keys_in_file(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
     """
     path: list[int | str] = []
     for part in loc:
-        inside = isinstance(data, Mapping) and part in data
-        if inside or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+        is_mapping = isinstance(data, Mapping)
+        if isinstance(data, list):
+            is_inside = isinstance(part, int) and part < len(data)
+        else:
+            is_inside = is_mapping and part in data
+        if is_inside:
             data = data[part]
             path.append(part)
-        elif isinstance(data, Mapping) and isinstance(part, str) and part.isidentifier():
-            if part in ("float", "int", "choice"):
-                continue
+        elif is_mapping and str(part).isidentifier() and part not in ("float", "int", "choice"):
             path.append(part)
     return path

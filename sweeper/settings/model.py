@@ -64,7 +64,11 @@ def _read_objective(value: Any) -> Any:
             raise problem(f"the score's name is a key here; write {objective_here(value)}")
         if "" in value:
             raise problem("a score needs a name; got ''")
-        return {k: {"direction": v} if isinstance(v, str) else v for k, v in value.items()}
+        objectives = dict(value)
+        for name, entry in value.items():
+            if isinstance(entry, str):
+                objectives[name] = {"direction": entry}
+        return objectives
     raise problem(f"expected {{NAME: maximize}} or {{NAME: minimize}}; got {as_yaml(value)}")
 
 
@@ -76,6 +80,8 @@ def _url_alone(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
 
+#: Pairs of sections that cannot both have the same name.
+_EXCLUSIVE = (("space", "fixed"), ("inputs", "space"), ("inputs", "fixed"), ("inputs", "smoke"))
 #: A parameters file has at most this many bytes, and one of its keys at most this many entries
 #: (chosen, not measured). Reading a file of this size takes five seconds. Comparing this number of
 #: names with the notebook takes one second.
@@ -173,19 +179,16 @@ class Settings(SettingsModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        sections: dict[str, Mapping[str, Any]] = {
-            key: getattr(self, key) for key in ("space", "fixed", "smoke", "inputs")
-        }
-        for key, names in sections.items():
-            for name, value in names.items():
+        for key in ("space", "fixed", "smoke", "inputs"):
+            for name in getattr(self, key):
                 check_param_name(name, where=f"{key}.")
-                if key in ("fixed", "smoke"):
-                    refuse_secret(value, name, where=f"{key}.")
-        others = ("space", "fixed", "smoke")
-        pairs = [("space", "fixed"), *(("inputs", section) for section in others)]
-        for key, other in pairs:
-            for name in sections[key].keys() & sections[other].keys():
-                raise problem(f"{name!r} is in both {key} and {other}; keep one of them")
+        for key in ("fixed", "smoke"):
+            for name, value in getattr(self, key).items():
+                refuse_secret(value, name, where=f"{key}.")
+        for key, other in _EXCLUSIVE:
+            for name in getattr(self, key):
+                if name in getattr(self, other):
+                    raise problem(f"{name!r} is in both {key} and {other}; keep one of them")
         check_branches(self.space, self.fixed)
         if not self.space:
             raise problem("space is empty, so there is nothing to sweep; give one name a range")
@@ -217,11 +220,13 @@ class Settings(SettingsModel):
         The data can be published. Secrets in `cluster` and `learn_from` are replaced by `***`.
         `notify` is left out, because anybody could send notifications with its URL.
         """
-        data = {key: value for key, value in self._plain.items() if key != "notify"}
+        data = self._plain
+        data.pop("notify", None)
         for key in ("cluster", "learn_from"):
             if key in data:
                 data[key] = masked(data[key])
-        return {**data, "study": {**data.get("study", {}), "name": self.name}}
+        data["study"] = {**data.get("study", {}), "name": self.name}
+        return data
 
     def to_yaml(self) -> str:
         """Return the text of a parameters file with these settings, as flags have changed them.
@@ -251,7 +256,7 @@ class Settings(SettingsModel):
         """The flags `--study` and `--set` of this study, as words of a command line."""
         words = [] if self.study.name is None else ["--study", self.study.name]
         for name in sorted(self._set):
-            words += _set_flag(name, self.fixed[name]).split(" ", 1)
+            words += ["--set", _assignment(name, self.fixed[name])]
         return words
 
     @property
@@ -329,8 +334,12 @@ class Settings(SettingsModel):
         exists only with certain values of another param (`when`), the other param is added.
         """
         space = self.search_space
-        kept = ({k: v for k, v in params.items() if k in space} for params in self.start)
-        return [space.completed(params) for params in kept if params]
+        found = []
+        for params in self.start:
+            swept = {name: value for name, value in params.items() if name in space}
+            if swept:
+                found.append(space.completed(swept))
+        return found
 
     @classmethod
     def load(cls, path: str | Path) -> Settings:
@@ -447,8 +456,11 @@ class Settings(SettingsModel):
         data.update(_given(kernels="cold" if cold else None))
         if cluster is not None:
             # The other keys of the section describe the cluster in the file, not this one.
-            kept = {"wait", "insecure"} & data.get("cluster", {}).keys()
-            data["cluster"] = {"url": cluster, **{key: data["cluster"][key] for key in kept}}
+            before = data.get("cluster", {})
+            data["cluster"] = {"url": cluster}
+            for key in ("wait", "insecure"):
+                if key in before:
+                    data["cluster"][key] = before[key]
         if confirm is not None or seeds is not None:
             before = {} if self.confirm is None else self.confirm.model_dump()
             data["confirm"] = {**before, **_given(best=confirm, seeds=seeds)}
@@ -487,8 +499,8 @@ class Settings(SettingsModel):
                 f"({', '.join(self.objective)}); keep one under objective (the notebook may still "
                 "report the others), or leave it out"
             )
-        for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
-            if "seed" in names:
+        for key in ("space", "fixed", "smoke"):
+            if "seed" in getattr(self, key):
                 # Params of earlier trials keep their `seed`, so those trials cannot be confirmed.
                 anew = " (if the study has trials, begin another one)" if key == "space" else ""
                 return (
@@ -536,6 +548,10 @@ def _without(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _set_flag(name: str, value: Any) -> str:
-    """Return the flag `--set` for a value, as a user would write it. A secret becomes `***`."""
+    return f"--set {_assignment(name, value)}"
+
+
+def _assignment(name: str, value: Any) -> str:
+    """Return `NAME=VALUE` as a user would write it after `--set`. A secret becomes `***`."""
     value = masked(value, name)
-    return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"
+    return f"{name}={value if isinstance(value, str) else as_yaml(value)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import regex
@@ -39,6 +39,7 @@ _WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!-?\w)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\[A-Za-z]")
 #: Sign that belongs to the number behind it: not a hyphen, a minus between two numbers, or `+/-`.
 _SIGN = rf"(?<![\w)\]%+{_MINUS}-])(?<!\+/)[-+{_MINUS}]"
+_OPTIONAL_SIGN = rf"(?:{_SIGN}(?=\.?\d))??"
 #: Text of a pattern before its first group: escapes, sets, other parentheses and characters.
 _BEFORE_GROUP = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\((?=\?(?!P<))|[^\\[(])*", re.DOTALL)
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
@@ -132,8 +133,7 @@ def _with_sign(pattern: regex.Pattern[str]) -> regex.Pattern[str]:
     """
     before = _BEFORE_GROUP.match(pattern.pattern)
     at = before.end() if before else 0
-    sign = rf"(?:{_SIGN}(?=\.?\d))??"
-    return compile_pattern(f"{pattern.pattern[:at]}{sign}{pattern.pattern[at:]}")
+    return compile_pattern(pattern.pattern[:at] + _OPTIONAL_SIGN + pattern.pattern[at:])
 
 
 def read_number(match: regex.Match[str], printed: str) -> Reading | None:
@@ -151,33 +151,46 @@ def read_number(match: regex.Match[str], printed: str) -> Reading | None:
     """
     if match[1] is None:
         return None
-    text, start, end = printed, match.start(1), match.end(1)
+    start, end = match.span(1)
+    begin, _ = _skip_wrapper(printed, start, end)
+    if _is_inside(printed, begin):
+        part = _read_at(printed[start:end], 0, end - start, goes_on=False)
+        return replace(part, end=end, is_complete=False)
+    reading = _read_at(printed, start, end, goes_on=match.end() > end)
+    if match.end() == len(printed):
+        reading = replace(reading, is_complete=False)
+    if reading.value is not None and _has_lost_its_sign(match):
+        reading = replace(reading, value=-reading.value, text=f"-{reading.text}")
+    return reading
+
+
+def _read_at(text: str, start: int, end: int, *, goes_on: bool) -> Reading:
+    """Return the number that begins within the group of a pattern.
+
+    Args:
+        text: Printed line.
+        start: Start of the group.
+        end: End of the group.
+        goes_on: Whether the pattern has matched text after the group.
+    """
     group = text[start:end]
     if _SPACED.fullmatch(group):
         spaced = float(group.replace(" ", ""))
         return Reading(value=spaced, text=group, end=end, is_complete=end < len(text))
     begin, is_opened = _skip_wrapper(text, start, end)
-    if is_cut_out := _is_inside(text, begin):
-        text, start, end = group, 0, end - start
-        begin, is_opened = _skip_wrapper(text, start, end)
     found = _NUMBER.match(text, begin) if begin < end else None
     behind = found.end() if found else end
     is_left_open = is_opened and not _CLOSED.match(text, behind)
     is_in_list = is_opened or text[max(0, begin - 1) : begin] in ("(", "[")
-    goes_on = not is_cut_out and match.end() > match.end(1)
-    is_number = found is not None and not (
-        is_left_open or _is_ambiguous(found, end, is_in_list=is_in_list, goes_on=goes_on)
-    )
-    value = _value(found) if found is not None and is_number else None
-    quoted = text[start : max(end, behind)][:_QUOTED_CHARACTERS].strip()
-    if value is not None and not is_cut_out and _has_lost_its_sign(match):
-        value, quoted = -value, f"-{quoted}"
-    is_complete = not is_left_open and match.end() < len(printed)
+    value = None
+    if found and not is_left_open:
+        is_ambiguous = _is_ambiguous(found, end, is_in_list=is_in_list, goes_on=goes_on)
+        value = None if is_ambiguous else _value(found)
     return Reading(
         value=value,
-        text=quoted,
-        end=match.end(1) if is_cut_out else max(end, behind),
-        is_complete=is_complete and _is_complete(text, found),
+        text=text[start : max(end, behind)][:_QUOTED_CHARACTERS].strip(),
+        end=max(end, behind),
+        is_complete=not is_left_open and _is_complete(text, found),
     )
 
 
@@ -193,7 +206,9 @@ def _skip_wrapper(text: str, start: int, end: int) -> tuple[int, bool]:
         The position at which the number begins, and whether a bracket before it is open.
     """
     wrapper = _WRAPPER.match(text, start, end)
-    return (wrapper.end(), bool(wrapper["bracket"])) if wrapper else (start, False)
+    if wrapper is None:
+        return start, False
+    return wrapper.end(), bool(wrapper["bracket"])
 
 
 def _is_complete(text: str, found: re.Match[str] | None) -> bool:
@@ -201,11 +216,10 @@ def _is_complete(text: str, found: re.Match[str] | None) -> bool:
     if found is None:
         return True
     behind = found.end()
+    if behind == len(text) or _UNFINISHED.match(text, behind):
+        return False
     is_whole = found["fraction"] is None and found["exponent"] is None
-    may_go_on = _UNFINISHED.match(text, behind) or (
-        is_whole and _UNFINISHED_WHOLE.match(text, behind)
-    )
-    return behind < len(text) and not may_go_on
+    return not (is_whole and _UNFINISHED_WHOLE.match(text, behind))
 
 
 def _is_inside(text: str, begin: int) -> bool:

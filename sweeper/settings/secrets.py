@@ -42,10 +42,12 @@ def masked(value: Any, name: str = "") -> Any:
     if _is_secret(name):
         return HIDDEN
     url = Address("" if re.search(r"\s", value) else value)
-    return _ASSIGNED.sub(
-        lambda found: f"{found[1]}={HIDDEN}" if _is_secret(found[1]) else found[0],
-        url.scrubbed(value),
-    )
+    return _ASSIGNED.sub(_masked_assignment, url.scrubbed(value))
+
+
+def _masked_assignment(found: re.Match[str]) -> str:
+    name = found[1]
+    return f"{name}={HIDDEN}" if _is_secret(name) else found[0]
 
 
 def refuse_secret(value: Any, name: str, *, where: str = "") -> None:

@@ -27,8 +27,15 @@ from .schema import choice_of
 
 SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
 PRUNERS = (
-    *("none", "auto", "median", "percentile", "hyperband"),
-    *("asha", "patient", "threshold", "wilcoxon"),
+    "none",
+    "auto",
+    "median",
+    "percentile",
+    "hyperband",
+    "asha",
+    "patient",
+    "threshold",
+    "wilcoxon",
 )
 #: Pattern of a study's name. All characters beyond ASCII are allowed, because the regular
 #: expressions of editors cannot describe which of them are letters.
@@ -320,7 +327,8 @@ def _folder_url(url: str) -> str:
         PydanticCustomError: The URL is not valid, or contains secrets, which messages would repeat.
     """
     if LOCAL_SCHEME.match(url) and _URL.fullmatch(url):
-        return url.rstrip("/") if LOCAL_SCHEME.sub("", url).strip("/") else url
+        is_root = not LOCAL_SCHEME.sub("", url).strip("/")
+        return url if is_root else url.rstrip("/")
     place = re.sub(r"://.*@", "://…@", url.partition("?")[0])
     if not _URL.fullmatch(url):
         raise problem(

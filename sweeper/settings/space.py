@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ..trials import Params, Value
 from .base import ChoiceValue, Scalar, SettingsModel
-from .elsewhere import call_here, dimension_here
+from .elsewhere import dimension_here
 from .messages import as_yaml, nearest, problem
 from .secrets import refuse_secret
 
@@ -52,7 +52,10 @@ def from_scalar(scalar: Scalar) -> Value:
 def _one_value_or_several(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {k: tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in value.items()}
+    found = {}
+    for name, allowed in value.items():
+        found[name] = tuple(allowed) if isinstance(allowed, list | tuple) else (allowed,)
+    return found
 
 
 _VALUE_OR_VALUES = {
@@ -131,7 +134,9 @@ class FloatDimension(RangeDimension):
 
     def count(self) -> int | None:
         """Return the number of values. None if there is no step."""
-        return None if self.step is None else int((self.high - self.low) / self.step + 1e-9) + 1
+        if self.step is None:
+            return None
+        return int((self.high - self.low) / self.step + 1e-9) + 1
 
 
 class IntDimension(RangeDimension):
@@ -150,7 +155,8 @@ class IntDimension(RangeDimension):
         """Return whether a trial may have this value."""
         if isinstance(value, bool) or not isinstance(value, int):
             return False
-        return self.low <= value <= self.high and (value - self.low) % (self.step or 1) == 0
+        is_on_a_step = (value - self.low) % (self.step or 1) == 0
+        return is_on_a_step and self.low <= value <= self.high
 
     def count(self) -> int | None:
         """Return the number of values."""
@@ -215,7 +221,7 @@ class ChoiceDimension(Dimension):
         return "one of " + ", ".join(map(as_yaml, self.choices))
 
 
-_FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
+_FORMS = "expected {low: …, high: …}, {low: …, high: …, log: true} or a list of choices"
 
 
 def _long_form(entry: Any) -> Any:
@@ -225,8 +231,7 @@ def _long_form(entry: Any) -> Any:
     if isinstance(entry, list | tuple):
         return {"type": "choice", "choices": entry}
     if not isinstance(entry, Mapping):
-        remedy = call_here(entry) if isinstance(entry, str) else ""
-        raise problem(f"cannot read {as_yaml(entry)} as a dimension; {remedy or _FORMS}")
+        raise problem(f"cannot read {as_yaml(entry)} as a dimension; {_FORMS}")
     if here := dimension_here(entry):
         raise problem(f"cannot read {as_yaml(entry)} as a dimension; {here}")
     if "type" in entry:
@@ -333,13 +338,15 @@ class SearchSpace(Mapping[str, AnyDimension]):
         """
         remaining: dict[str, AnyDimension] = {}
         for name, dimension in self.items():
-            when = dict(dimension.when)
-            open_branch = True
-            for parent in [p for p in when if p in fixed or p not in {*remaining, *fixed}]:
-                allowed = when.pop(parent)
-                open_branch &= _opens(parent, allowed, fixed)
-            if name not in fixed and open_branch:
-                remaining[name] = dimension.model_copy(update={"when": when})
+            undecided: dict[str, Any] = {}
+            is_open = True
+            for parent, values in dimension.when.items():
+                if parent in remaining:
+                    undecided[parent] = values
+                elif not _opens(parent, values, fixed):
+                    is_open = False
+            if is_open and name not in fixed:
+                remaining[name] = dimension.model_copy(update={"when": undecided})
         return SearchSpace(remaining)
 
     def count(self) -> int | None:
@@ -417,15 +424,16 @@ class SearchSpace(Mapping[str, AnyDimension]):
                     f"{name}: {as_yaml(value)} is outside the space; expected {dimension.hint}"
                 )
             for parent, values in dimension.when.items():
-                if parent in params and not any(_same(params[parent], v) for v in values):
-                    if name not in given or parent not in given:
-                        raise problem(
-                            f"no trial has {', '.join(given)} together; leave one of them out"
-                        )
+                if parent not in params or _opens(parent, values, params):
+                    continue
+                if name not in given or parent not in given:
                     raise problem(
-                        f"the param {name!r} does not exist when {parent} is "
-                        f"{as_yaml(params[parent])}; leave it out"
+                        f"no trial has {', '.join(given)} together; leave one of them out"
                     )
+                raise problem(
+                    f"the param {name!r} does not exist when {parent} is "
+                    f"{as_yaml(params[parent])}; leave it out"
+                )
 
 
 def _opens(parent: str, values: Iterable[Value], params: Params) -> bool:
@@ -435,8 +443,8 @@ def _opens(parent: str, values: Iterable[Value], params: Params) -> bool:
 
 def _same(left: Value, right: Value) -> bool:
     """Return whether two values are equal: 1 equals 1.0 but not true; [1] differs from [1.0]."""
-    plain = as_scalar(left), as_scalar(right)
-    return plain[0] == plain[1] and isinstance(left, bool) == isinstance(right, bool)
+    is_equal = as_scalar(left) == as_scalar(right)
+    return is_equal and isinstance(left, bool) == isinstance(right, bool)
 
 
 def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..trials import is_number
 from .messages import as_yaml, problem
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {
+    "ms": 0.001,
+    "s": 1.0,
+    None: 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 #: Longest duration in seconds. Timers overflow at longer durations.
 _LONGEST_S = 3650 * 86400.0
 
@@ -27,11 +35,13 @@ def parse_duration(value: Any) -> float:
     Raises:
         PydanticCustomError: The value is not a positive duration, or is longer than 10 years.
     """
-    match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    if match is not None:
-        seconds = float(match[1]) * _SECONDS[match[2]]
-    else:  # The text of a float may have an exponent, as in 1e-05.
-        seconds = float(value) if isinstance(value, float) else 0.0
+    seconds = 0.0
+    if is_number(value):
+        seconds = float(str(value))  # A whole number may be too large for a float.
+    elif isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match is not None:
+            seconds = float(match[1]) * _SECONDS[match[2]]
     if not seconds > 0:
         raise problem(
             f"cannot read {as_yaml(value)} as a duration; expected something like 90s, 15m, 8h"

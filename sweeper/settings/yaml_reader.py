@@ -19,9 +19,9 @@ from ..errors import first_line
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-#: Aliases may repeat this many values (chosen, not measured). Nine lists, each with eight aliases
-#: of the previous one, would repeat 150 million values.
-_MOST_REPEATED = 100_000
+#: A text may have this many values if all its aliases are written out (chosen, not measured). Nine
+#: lists, each with eight aliases of the previous one, have 150 million values.
+_MOST_VALUES = 1_000_000
 
 
 class _Constructor(SafeConstructor):
@@ -68,8 +68,11 @@ def read_yaml(text: str) -> Any:
     reader.Constructor = _Constructor
     try:
         value = reader.load(text)
-        if _n_repeated(value) > _MOST_REPEATED:
-            raise BadYaml(f"aliases repeat more than {_MOST_REPEATED:,} values; write fewer")
+        if _has_too_many_values(value):
+            raise BadYaml(
+                f"aliases repeat more than {_MOST_VALUES:,} values, or a value contains itself; "
+                "write the values out"
+            )
         return value
     except MarkedYAMLError as error:
         raise BadYaml(
@@ -85,23 +88,16 @@ def read_yaml(text: str) -> Any:
         raise BadYaml("nested too deeply; write it flatter") from error
 
 
-def _n_repeated(value: Any) -> int:
-    """Return the number of values that would be added if each alias were written out."""
-    n_written = 0
-    sizes: dict[int, int] = {}
-
-    def size_of(part: Any) -> int:
-        nonlocal n_written
-        if not isinstance(part, list | dict):
-            return 0
-        if id(part) not in sizes:
-            n_written += len(part)
-            sizes[id(part)] = 0  # This entry ends the recursion if a value contains itself.
-            parts = part.values() if isinstance(part, dict) else part
-            sizes[id(part)] = len(part) + sum(map(size_of, parts))
-        return sizes[id(part)]
-
-    return size_of(value) - n_written
+def _has_too_many_values(value: Any) -> bool:
+    """Return whether a value has too many parts. A value that contains itself has."""
+    n_values = 0
+    parts = [value]
+    while parts and n_values <= _MOST_VALUES:
+        part = parts.pop()
+        if isinstance(part, list | dict):
+            n_values += len(part)
+            parts += part.values() if isinstance(part, dict) else part
+    return n_values > _MOST_VALUES
 
 
 def write_yaml(value: Any) -> str:

@@ -50,9 +50,10 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
     """
     if record.state is TrialState.COMPLETED:
         study.tell(record.number, [record.scores[name] for name in objectives])
-        return
-    is_pruned = record.state is TrialState.PRUNED
-    study.tell(record.number, state=OptunaState.PRUNED if is_pruned else OptunaState.FAIL)
+    elif record.state is TrialState.PRUNED:
+        study.tell(record.number, state=OptunaState.PRUNED)
+    else:
+        study.tell(record.number, state=OptunaState.FAIL)
 
 
 def left_open(record: TrialRecord, facts: StudyFacts) -> TrialRecord:
@@ -128,10 +129,11 @@ def unknown_end(
     return None
 
 
-def has_all_scores(metadata: TrialMetadata, objectives: Iterable[str]) -> bool:
+def has_all_scores(end: TrialMetadata | TrialOutcome, objectives: Iterable[str]) -> bool:
     """Return whether a trial has a finite value of each objective, unless it did not complete."""
-    values = [metadata.scores.get(name, math.nan) for name in objectives]
-    return metadata.state is not TrialState.COMPLETED or all(map(math.isfinite, values))
+    if end.state is not TrialState.COMPLETED:
+        return True
+    return all(math.isfinite(end.scores.get(name, math.nan)) for name in objectives)
 
 
 def _states_an_end(metadata: TrialMetadata, facts: StudyFacts) -> bool:
@@ -140,13 +142,13 @@ def _states_an_end(metadata: TrialMetadata, facts: StudyFacts) -> bool:
     A completed trial must have its scores. An edited notebook, or one that a faulty worker has
     sent, may lack them.
     """
-    shared = (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.GPU_FAULT)
-    was_short = metadata.reason in shared
+    if metadata.study_id != facts.id or not metadata.is_final:
+        return False
     # A trial that ran out of memory or lost its GPU next to other trials may complete alone.
-    has_room = was_short and not metadata.is_infeasible
-    is_ours = metadata.study_id == facts.id
-    is_whole = has_all_scores(metadata, facts.objectives)
-    return is_ours and is_whole and metadata.is_final and not has_room
+    shared = (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.GPU_FAULT)
+    if metadata.reason in shared and not metadata.is_infeasible:
+        return False
+    return has_all_scores(metadata, facts.objectives)
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:

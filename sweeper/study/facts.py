@@ -176,7 +176,8 @@ class StudyFacts:
         kernel = str(self.made_of["kernel"])
         if os.sep not in kernel:
             return kernel
-        return os.path.abspath(Path(self.notebook).parent / os.path.expanduser(kernel))
+        folder = Path(self.notebook).parent
+        return os.path.abspath(folder / os.path.expanduser(kernel))
 
     @property
     def data_version(self) -> str | None:

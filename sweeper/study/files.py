@@ -57,9 +57,10 @@ def study_id_in(file: Path, name: str) -> str | None:
         return None
     storage = open_storage(Address.of_file(file), is_known=True)
     try:
-        found = [study for study in storage.get_all_studies() if study.study_name == name]
-        begun = [study for study in found if StudyFacts.are_in(study.user_attrs)]
-        return StudyFacts.of(begun[0].user_attrs).id if begun else None
+        for study in storage.get_all_studies():
+            if study.study_name == name and StudyFacts.are_in(study.user_attrs):
+                return StudyFacts.of(study.user_attrs).id
+        return None
     finally:
         close_storage(storage)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 import statistics
@@ -13,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.search_space import intersection_search_space
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ..errors import SettingsError, StudyError, first_line
-from ..search.samplers import ScoreModels, effects_of
-from ..search.samplers.views import StorageView
+from ..search.samplers import ScoreModels, StorageView, effects_of
+from ..search.samplers.effects import INTERVAL, by_share
 from ..trials import Importance
 
 #: With fewer completed trials, importances are not computed, because they would be noise (chosen,
@@ -32,8 +31,6 @@ _SAMPLES, _TREES = 20, 8
 #: A sample has at most this many trials, so that the importances of a long study take seconds
 #: (chosen, not measured).
 _MOST_TRIALS = 200
-#: The interval of an importance covers this share of the samples (chosen, not measured).
-_WITHIN = 0.9
 
 #: Optuna's functions that draw figures for papers, by the names of the figures.
 _OPTUNAS = {
@@ -73,16 +70,25 @@ def param_importances(
         was swept do not count. An objective whose scores are all equal is missing.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if (len(completed) if models is None else models.n_completed) < _FEWEST_TRIALS:
+    n_completed = len(completed) if models is None else models.n_completed
+    if n_completed < _FEWEST_TRIALS:
         return {}
-    names = [] if models is None else models.names
-    tried = [name for name in names if len({trial.params.get(name) for trial in completed}) > 1]
-    if len(tried) > 1 and models is not None:
+    if models is not None and _n_varied(models.names, completed) > 1:
         found = effects_of(models, before_step=before_step)
     else:
         found = forest_importances(study, objectives, before_step=before_step)
-    kept = {objective: _without(by_param, without) for objective, by_param in found.items()}
-    return {objective: by_param for objective, by_param in kept.items() if by_param}
+    kept = {}
+    for objective, by_param in found.items():
+        others = _without(by_param, without)
+        if others:
+            kept[objective] = others
+    return kept
+
+
+def _n_varied(names: Sequence[str], trials: Sequence[FrozenTrial]) -> int:
+    """Return how many params have several values in the trials."""
+    values = [{trial.params.get(name) for trial in trials} for name in names]
+    return sum(len(of_param) > 1 for of_param in values)
 
 
 def _without(found: Mapping[str, Importance], names: Collection[str]) -> dict[str, Importance]:
@@ -140,97 +146,101 @@ def forest_importances(
     swept = [param for param, distribution in space.items() if not distribution.single()]
     if len(space) == len(swept) == 1:
         return _of_one(swept[0], completed, objectives)
-    completed = [_on_linear_scale(trial) for trial in completed]
+    found = {}
+    for index, name in enumerate(objectives):
+        shares = _shares_of_forests(study, completed, index, before_step)
+        if shares:
+            known = {param: _importance(values) for param, values in shares.items()}
+            found[name] = by_share(known)
+    return found
+
+
+def _shares_of_forests(
+    study: optuna.Study,
+    completed: Sequence[FrozenTrial],
+    index: int,
+    before_step: Callable[[], None],
+) -> dict[str, list[float]]:
+    """Return the share of each param in each bootstrap sample of the trials.
+
+    Args:
+        study: Optuna's study.
+        completed: Its completed trials, as `_in_one_space` returns them.
+        index: Index of the objective.
+        before_step: Called before each sample.
+    """
     # `optuna.importance` imports scikit-learn, which takes longer than all other imports. So it is
     # imported only here.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-    found: dict[str, dict[str, Importance]] = {}
-    for index, name in enumerate(objectives):
-        rng, shares = random.Random(0), dict[str, list[float]]()
-        for number in range(_SAMPLES):
-            before_step()
-            chosen = rng.choices(completed, k=min(len(completed), _MOST_TRIALS))
-            sample = StorageView(study._storage, partial(_all, chosen)).study(study)
-            evaluator = FanovaImportanceEvaluator(n_trees=_TREES, seed=number)
-            try:
-                # Ignore warnings, because they are about too few trials.
-                with warnings.catch_warnings(action="ignore"):
-                    measured = get_param_importances(
-                        sample, evaluator=evaluator, target=partial(_value, index)
-                    )
-            except (ValueError, RuntimeError):
-                # All scores are equal, or no param is in all trials.
-                continue
-            for param, share in measured.items():
-                shares.setdefault(param, []).append(float(share))
-        edges = [(1 - _WITHIN) / 2, (1 + _WITHIN) / 2]
-        known = {
-            param: Importance(statistics.fmean(values), *np.quantile(values, edges).tolist()[:2])
-            for param, values in shares.items()
-        }
-        if known:
-            found[name] = dict(sorted(known.items(), key=lambda named: -named[1].share))
-    return found
+    rng, shares = random.Random(0), dict[str, list[float]]()
+    for number in range(_SAMPLES):
+        before_step()
+        chosen = rng.choices(completed, k=min(len(completed), _MOST_TRIALS))
+        evaluator = FanovaImportanceEvaluator(n_trees=_TREES, seed=number)
+        try:
+            # Ignore warnings, because they are about too few trials.
+            with warnings.catch_warnings(action="ignore"):
+                measured = get_param_importances(
+                    _study_of(study, chosen), evaluator=evaluator, target=partial(_value, index)
+                )
+        except (ValueError, RuntimeError):  # All scores are equal, or no param is in all trials.
+            continue
+        for param, share in measured.items():
+            shares.setdefault(param, []).append(float(share))
+    return shares
+
+
+def _study_of(study: optuna.Study, trials: list[FrozenTrial]) -> optuna.Study:
+    """Return a study like another one, with only these trials."""
+    return StorageView(study._storage, lambda _: trials).study(study)
+
+
+def _importance(shares: Sequence[float]) -> Importance:
+    """Return an importance from its shares in samples of the trials."""
+    low, high = np.quantile(shares, INTERVAL).tolist()
+    return Importance(statistics.fmean(shares), low, high)
 
 
 def _in_one_space(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials as if each of them could have had all values of the ranges of all trials.
+    """Return the trials with one linear range for each param, which contains all its values.
 
-    Otherwise, Optuna would leave out params whose range was changed during the study. The range of
-    a retry may lack its value: the retry has the value of the failed trial and the present range.
+    Optuna would measure logarithmic ranges on a linear scale, and would leave out params whose
+    range was changed during the study. The range of a retry may lack its value: the retry has the
+    value of the failed trial and the present range.
     """
-    ranges = dict[str, BaseDistribution]()
+    bounds = dict[str, list[float]]()
     for trial in trials:
-        for name, own in trial.distributions.items():
-            known = _union(ranges.get(name, own), own)
-            ranges[name] = _with_value(known, trial.params[name])
-    seen = [copy.copy(trial) for trial in trials]
-    for trial in seen:
-        trial.distributions = {name: ranges[name] for name in trial.distributions}
+        for name, range_ in trial.distributions.items():
+            if isinstance(range_, FloatDistribution | IntDistribution):
+                numbers = [range_.low, range_.high, trial.params[name]]
+                bounds.setdefault(name, []).extend(map(_scale(range_), numbers))
+    ranges = {name: FloatDistribution(min(ends), max(ends)) for name, ends in bounds.items()}
+    seen = []
+    for trial in trials:
+        params, distributions = dict(trial.params), dict(trial.distributions)
+        for name, range_ in trial.distributions.items():
+            if isinstance(range_, FloatDistribution | IntDistribution):
+                params[name] = _scale(range_)(params[name])
+                distributions[name] = ranges[name]
+        seen.append(create_trial(values=trial.values, params=params, distributions=distributions))
     return seen
 
 
-def _union(range_: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
-    """Return the smallest range that contains two ranges of a param. Return choices unchanged.
-
-    Both ranges are logarithmic, or neither is, because a study cannot change that.
-    """
-    if range_ == other or not isinstance(range_, FloatDistribution | IntDistribution):
-        return range_
-    assert isinstance(other, FloatDistribution | IntDistribution)
-    low, high = min(range_.low, other.low), max(range_.high, other.high)
-    # The two may have different steps, so the union has none.
-    if isinstance(range_, IntDistribution):
-        return IntDistribution(int(low), int(high), log=range_.log)
-    return FloatDistribution(low, high, log=range_.log)
-
-
-def _with_value(range_: BaseDistribution, value: Any) -> BaseDistribution:
-    """Return a range, widened if necessary, so that it contains a value."""
-    if not isinstance(range_, FloatDistribution | IntDistribution):
-        return range_
-    return _union(range_, type(range_)(value, value, log=range_.log))
-
-
-def _on_linear_scale(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial with the logarithms of its params that have a logarithmic range."""
-    params, distributions = dict(trial.params), dict(trial.distributions)
-    for name, range_ in trial.distributions.items():
-        if isinstance(range_, FloatDistribution | IntDistribution) and range_.log:
-            low, high = math.log(range_.low), math.log(range_.high)
-            distributions[name] = FloatDistribution(low, high)
-            params[name] = min(max(math.log(params[name]), low), high)
-    return create_trial(values=trial.values, params=params, distributions=distributions)
+def _scale(range_: FloatDistribution | IntDistribution) -> Callable[[float], float]:
+    return math.log if range_.log else float
 
 
 def _of_one(
     param: str, completed: Sequence[FrozenTrial], objectives: Sequence[str]
 ) -> dict[str, dict[str, Importance]]:
     """Return the importances for a space with a single param: it explains all of the variance."""
-    values = zip(*(trial.values for trial in completed), strict=True)
-    differ = [name for name, scores in zip(objectives, values, strict=True) if len({*scores}) > 1]
-    return {name: {param: Importance(1.0, 1.0, 1.0)} for name in differ}
+    found = {}
+    for index, name in enumerate(objectives):
+        scores = {trial.values[index] for trial in completed}
+        if len(scores) > 1:
+            found[name] = {param: Importance(1.0, 1.0, 1.0)}
+    return found
 
 
 def figure_of(
@@ -291,21 +301,15 @@ def _drawn(shares: Mapping[str, Importance], objective: str) -> Any:
         )
     from matplotlib.figure import Figure
 
-    ordered = sorted(shares.items(), key=lambda named: named[1].share)
-    found = [importance for _, importance in ordered]
+    ordered = dict(reversed(by_share(shares).items()))
+    below = [importance.share - importance.low for importance in ordered.values()]
+    above = [importance.high - importance.share for importance in ordered.values()]
+    widths = [importance.share for importance in ordered.values()]
     figure = Figure()
     axes = figure.subplots()
-    axes.barh(
-        [name for name, _ in ordered],
-        [one.share for one in found],
-        xerr=[[one.share - one.low for one in found], [one.high - one.share for one in found]],
-    )
+    axes.barh(list(ordered), widths, xerr=[below, above])
     axes.set_xlabel(f"share of the variance of {objective}")
     return figure
-
-
-def _all(chosen: list[FrozenTrial], _: list[FrozenTrial]) -> list[FrozenTrial]:
-    return chosen
 
 
 def _value(index: int, trial: FrozenTrial) -> float:

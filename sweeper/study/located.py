@@ -47,10 +47,11 @@ class LocatedStudy:
 
         Return None if no price is known.
         """
-        own = self.study.facts.cost
-        if own is None or (confirming := self.following("confirm")) is None:
-            return own
-        return own + (confirming.study.facts.cost or 0.0)
+        cost = self.study.facts.cost
+        confirming = None if cost is None else self.following("confirm")
+        if cost is None or confirming is None:
+            return cost
+        return cost + (confirming.study.facts.cost or 0.0)
 
     def following(self, kind: str) -> LocatedStudy | None:
         """Return the study that runs trials of this one again.
@@ -95,7 +96,10 @@ class LocatedStudy:
         Return None if there is no ablation. An ablation that still runs counts.
         """
         ablation = self.following("ablate")
-        return None if ablation is None else (ablation.study.facts.confirms or {}).get("ablated")
+        if ablation is None:
+            return None
+        plan = ablation.study.facts.confirms or {}
+        return plan.get("ablated")
 
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
         """Return the best trials: by the runs on fresh seeds if they have decided, else by score.

@@ -30,7 +30,8 @@ class Move:
 def moves_in(outputs: Path) -> Iterator[Move]:
     """Yield each study whose folder is in a folder of outputs and was moved there."""
     for file in sorted(outputs.glob(f"*/{facts_beside(Path('study.db')).name}")):
-        if (move := move_of(file)) is not None:
+        move = move_of(file)
+        if move is not None:
             yield move
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import bisect
-import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,27 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..search.repeats import REPEAT, RepeatedTrials, seeds_of
-from ..search.samplers import InOrder, SamplerFactory, as_queued, distributions, noted_by, suggest
+from ..search.samplers import (
+    SamplerFactory,
+    StorageView,
+    as_queued,
+    distributions,
+    in_order,
+    suggest,
+)
 from ..search.seeds import trial_seed
 from ..search.trial_codec import RECORD, has_begun
 from ..settings import Settings
-from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
-from ..trials import FOLD, Params, TrialRecord, TrialState, run_id_of
+from ..trials import FOLD, Params, TrialRecord, TrialState
 from .facts import StudyFacts
 from .storage import MirroredStorage
 
 #: Name of Optuna's trial attribute that marks a trial as queued by hand. Such a trial does not
 #: count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"
+#: Name of Optuna's trial attribute that marks a trial as queued by `start` or `learn_from`.
+FIRST = "sweeper.first"
 #: Name of Optuna's trial attribute with the number of the first trial that this trial retries.
 RETRY = "sweeper.retry"
 #: Name of Optuna's trial attribute with the seed with which the trial was queued.
@@ -36,9 +44,6 @@ QUEUED = "fixed_params"
 #: A queued trial with one of these attributes runs an earlier trial again.
 _AGAIN = {SEED, RETRY, REPEAT}
 
-_log = logging.getLogger(__name__)
-
-
 #: Number and params of a trial.
 _Proposal = tuple[int, Params]
 
@@ -46,8 +51,10 @@ _Proposal = tuple[int, Params]
 class TrialQueue:
     """Chooses the next trial: first unfinished trials, then queued ones, then new proposals.
 
-    Not safe to use from several threads at once. Each call gets the study's storage as an argument,
-    because the study may be read again.
+    Not safe to use from several threads at once.
+
+    Args:
+        storage: Storage of the study.
 
     Attributes:
         lag: Number of trials at once, with `study.order: fixed`. A proposal then waits until all
@@ -56,8 +63,9 @@ class TrialQueue:
             sees all ends so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, storage: MirroredStorage) -> None:
         self.lag: int | None = None
+        self._storage = storage
         self._unfinished: list[TrialRecord] = []
         self._prepared: _Proposal | None = None
 
@@ -69,15 +77,21 @@ class TrialQueue:
         """Undo `put_back` for a trial, so that it does not run again."""
         self._unfinished = [record for record in self._unfinished if record.number != number]
 
-    def forget(self) -> None:
-        """Drop the proposal that was prepared, because the storage is read again."""
+    def use(self, storage: MirroredStorage) -> None:
+        """Use the study as it was read again. Drop the proposal that was prepared."""
+        self._storage = storage
         self._prepared = None
 
-    def is_too_early(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
+    @property
+    def has_trial_by_hand(self) -> bool:
+        """Whether a trial that was queued by hand is waiting."""
+        return any(map(is_by_hand, self._storage.trials(OptunaState.WAITING)))
+
+    def is_too_early(self, samplers: SamplerFactory) -> bool:
         """Return whether the next trial must wait for the end of a running one."""
-        if self.lag is None and samplers.settings.repeat is not None:
-            return self._waits_for_repeats(storage, samplers)
-        if self.lag is None or self._is_over(storage, samplers):
+        if self.lag is None:
+            return self._waits_for_repeats(samplers)
+        if self._is_over(samplers):
             return False
         if self._unfinished:
             # An unfinished trial with params needs no proposal, so it waits for no other trial.
@@ -87,146 +101,144 @@ class TrialQueue:
         elif self._prepared is not None:
             return False
         else:
-            queued = self._queued(storage, samplers)
-            number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
-        return any(trial.number <= number - self.lag for trial in _running(storage))
+            queued = self._queued(samplers)
+            number = queued[0].number if queued else len(self._storage.trials())
+        last_needed = number - self.lag
+        return any(trial.number <= last_needed for trial in self._running())
+
+    def _running(self) -> list[FrozenTrial]:
+        """Return the trials that run in this sweep.
+
+        A running trial without a record is left out. Another tool began it, and nobody knows
+        whether it will end.
+        """
+        running = self._storage.trials(OptunaState.RUNNING)
+        return [trial for trial in running if RECORD in trial.user_attrs]
 
     def next(
-        self,
-        storage: MirroredStorage,
-        samplers: SamplerFactory,
-        notebook_of: Callable[[int], Path],
+        self, samplers: SamplerFactory, notebook_of: Callable[[int], Path]
     ) -> TrialRecord | None:
         """Return the record of the trial that begins now.
 
         Return None if the study has all its trials.
 
         Args:
-            storage: Storage of the study.
             samplers: Makes the sampler for a new proposal.
             notebook_of: Returns the path of the executed notebook from a trial number.
         """
-        if self._is_over(storage, samplers):
+        if self._is_over(samplers):
             return None
-        attempt, seed = 1, None
-        if self._unfinished:
-            earlier = self._unfinished.pop(0)
-            attempt, number, params = earlier.attempt + 1, earlier.number, earlier.params
-            if params:
-                seed = earlier.seed
-            else:
-                number, params = self._propose(storage, samplers, again=number)
-        elif self._prepared is not None and not has_trial_by_hand(storage):
-            (number, params), self._prepared = self._prepared, None
+        earlier = self._unfinished.pop(0) if self._unfinished else None
+        if earlier is not None and earlier.params:
+            number, params = earlier.number, earlier.params
+        elif earlier is not None:
+            killed = self._storage.trials()[earlier.number]
+            number, params = self._propose(samplers, killed._trial_id)
+        elif self._prepared is not None and not self.has_trial_by_hand:
+            number, params = self._prepared
+            self._prepared = None
         else:
-            number, params = self._propose(storage, samplers)
-        trial, settings = storage.trials()[number], samplers.settings
-        return _begun(trial, params, settings, notebook_of(number), attempt=attempt, seed=seed)
+            number, params = self._propose(samplers, self._next_id(samplers))
+        trial = self._storage.trials()[number]
+        return _begun(trial, params, samplers.settings, notebook_of(number), earlier)
 
-    def prepare(self, storage: MirroredStorage, samplers: SamplerFactory) -> None:
+    def prepare(self, samplers: SamplerFactory) -> None:
         """Make the next proposal ahead of time, if the next call of `next` will need a new one."""
-        is_ready = self._prepared is not None or self._unfinished or has_trial_by_hand(storage)
-        if is_ready or self._is_over(storage, samplers):
+        if self._prepared is not None or self._unfinished or self.has_trial_by_hand:
             return
-        if not self.is_too_early(storage, samplers):
-            self._prepared = self._propose(storage, samplers)
+        if self._is_over(samplers) or self.is_too_early(samplers):
+            return
+        self._prepared = self._propose(samplers, self._next_id(samplers))
 
-    def _is_over(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        if self._unfinished or has_trial_by_hand(storage):
+    def _is_over(self, samplers: SamplerFactory) -> bool:
+        if self._unfinished or self.has_trial_by_hand or not self._is_complete(samplers):
             return False
-        if not self._is_complete(storage, samplers):
-            return False
-        settings = samplers.settings
-        return settings.repeat is None or RepeatedTrials(settings, storage.trials()).due is None
+        repeated = self._repeated(samplers)
+        return repeated is None or repeated.due is None
 
-    def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        trials = storage.trials()
+    def _is_complete(self, samplers: SamplerFactory) -> bool:
+        """Return whether no new proposal begins: the study has its trials, or has tried all."""
+        trials = self._storage.trials()
         n_planned = sum(map(is_planned, trials))
-        wanted, repeat = samplers.settings.study.trials, samplers.settings.repeat
-        if n_planned >= wanted or repeat is None:
-            return n_planned >= wanted or samplers.has_tried_all(trials)
-        repeated = RepeatedTrials(samplers.settings, trials)
-        has_room = n_planned + repeated.n_owed + repeat.runs <= wanted
-        return repeated.due is None and (not has_room or samplers.has_tried_all(trials))
+        wanted = samplers.settings.study.trials
+        if n_planned >= wanted:
+            return True
+        repeated = self._repeated(samplers)
+        if repeated is not None:
+            if repeated.due is not None:
+                return False
+            n_runs = len(repeated.plan["values"])
+            if n_planned + repeated.n_owed + n_runs > wanted:
+                return True
+        return samplers.has_tried_all(trials)
 
-    def _waits_for_repeats(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
+    def _repeated(self, samplers: SamplerFactory) -> RepeatedTrials | None:
+        """Return the proposals and their repeats. None if each proposal runs once."""
+        if samplers.settings.repeat is None:
+            return None
+        return RepeatedTrials(samplers.settings, self._storage.trials())
+
+    def _waits_for_repeats(self, samplers: SamplerFactory) -> bool:
         """Return whether the next trial can only be a repeat of a proposal that still runs."""
-        if self._prepared is not None or not self._is_over(storage, samplers):
+        repeated = self._repeated(samplers)
+        if repeated is None or self._prepared is not None or not self._is_over(samplers):
             return False
-        trials = storage.trials()
-        is_full = sum(map(is_planned, trials)) >= samplers.settings.study.trials
-        return not is_full and RepeatedTrials(samplers.settings, trials).is_running
+        return repeated.is_running and not repeated.is_full
 
-    def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
+    def _queued(self, samplers: SamplerFactory) -> list[FrozenTrial]:
         """Return the queued trials, the next one first.
 
         Trials that were queued by hand come before trials from the parameters file. With a fixed
         order, the trial number decides. Otherwise, a trial could wait for another trial that is
         behind it in the queue.
         """
-        queued = storage.trials(OptunaState.WAITING)
-        if self.lag is not None and not self._is_complete(storage, samplers):
-            return sorted(queued, key=lambda trial: trial.number)
-        return sorted(queued, key=lambda trial: (not _is_by_hand(trial), trial.number))
+        queued = self._storage.trials(OptunaState.WAITING)
+        if self.lag is not None and not self._is_complete(samplers):
+            return queued
+        return sorted(queued, key=is_by_hand, reverse=True)
 
-    def _propose(
-        self,
-        storage: MirroredStorage,
-        samplers: SamplerFactory,
-        *,
-        again: int | None = None,
-    ) -> _Proposal:
-        """Choose the number and the params of a trial.
+    def _propose(self, samplers: SamplerFactory, trial_id: int) -> _Proposal:
+        """Choose the params of a trial that has none yet. Return its number and the params.
 
         Args:
-            storage: Storage of the study.
             samplers: Makes the sampler.
-            again: Number of a trial that was killed before it had params. None for a new trial.
+            trial_id: Optuna's id of the trial in memory.
         """
-        if again is None:
-            trial_id = self._next_id(storage, samplers)
-        else:
-            trial_id = storage.get_trial_id_from_study_id_trial_number(storage.study_id, again)
-        number = storage.get_trial(trial_id).number
-        if _runs_again(storage.get_trial(trial_id)):
-            return number, _same_params(storage, trial_id, samplers.settings.search_space)
+        storage, settings = self._storage, samplers.settings
+        trial = storage.get_trial(trial_id)
+        if runs_again(trial):
+            return trial.number, _same_params(storage, trial, settings.search_space)
         seen: Any = storage
         if self.lag is not None:
-            seen = InOrder(storage, number=number, lag=self.lag)
-        else:
-            # If the study began with a fixed order, samplers stored their data about the study with
-            # its trials. Copy the data to the study, where samplers read it with a free order.
-            known = storage.get_study_system_attrs(storage.study_id)
-            for key, value in noted_by(storage.trials()).items():
-                if key not in known:
-                    storage.set_study_system_attr(storage.study_id, key, value)
+            seen = StorageView(storage, partial(in_order, number=trial.number, lag=self.lag))
         facts = StudyFacts.of(storage.get_study_user_attrs(storage.study_id))
-        seen, index = samplers.seen(seen, facts.learned or ()), number
-        if samplers.settings.repeat is not None:
+        seen = samplers.seen(seen, facts.learned or ())
+        index = trial.number
+        if settings.repeat is not None:
             shown = seen.get_all_trials(storage.study_id, deepcopy=False)
             # Trials of earlier studies have the number -1, and are not counted.
-            index = sum(0 <= other.number < number for other in shown)
+            index = sum(0 <= other.number < trial.number for other in shown)
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
             storage=seen,
-            sampler=samplers.make(number, index),
+            sampler=samplers.make(trial.number, index),
         )
-        return number, suggest(optuna.Trial(study, trial_id), samplers.settings.search_space)
+        return trial.number, suggest(optuna.Trial(study, trial_id), settings.search_space)
 
-    def _next_id(self, storage: MirroredStorage, samplers: SamplerFactory) -> int:
+    def _next_id(self, samplers: SamplerFactory) -> int:
         """Begin a repeat that is due, a queued trial, or a new trial. Return its id in memory."""
-        settings, queued = samplers.settings, self._queued(storage, samplers)
-        if settings.repeat is not None and not any(map(_is_by_hand, queued)):
-            repeated = RepeatedTrials(settings, storage.trials())
-            if (due := repeated.due) is not None:
-                return _create_run(storage, repeated, *due)
+        storage, settings = self._storage, samplers.settings
+        repeated = self._repeated(samplers)
+        due = None if repeated is None or self.has_trial_by_hand else repeated.due
+        if repeated is not None and due is not None:
+            return _create_run(storage, repeated, *due)
+        queued = self._queued(samplers)
         if not queued:
             trial_id = storage.create_new_trial(storage.study_id)
             _fix_fold(storage, trial_id, settings)
             return trial_id
         first = queued[0]
-        if not _runs_again(first):
-            _drop_lost_values(storage, first, settings.search_space)
+        if not runs_again(first):
             _fix_fold(storage, first._trial_id, settings)
         storage.set_trial_state_values(first._trial_id, OptunaState.RUNNING)
         return first._trial_id
@@ -245,11 +257,10 @@ def _create_run(storage: MirroredStorage, repeated: RepeatedTrials, first: int, 
     fold = {FOLD: place} if repeated.by_fold else {}
     queued = as_queued({**repeated.proposals[first].params, **fold})
     storage.set_trial_system_attr(trial_id, QUEUED, queued)
-    attrs: dict[str, Any] = {REPEAT: first, BY_HAND: _is_by_hand(storage.trials()[first])}
+    storage.set_trial_user_attr(trial_id, REPEAT, first)
+    storage.set_trial_user_attr(trial_id, BY_HAND, is_by_hand(storage.trials()[first]))
     if not repeated.by_fold:
-        attrs[SEED] = place
-    for name, value in attrs.items():
-        storage.set_trial_user_attr(trial_id, name, value)
+        storage.set_trial_user_attr(trial_id, SEED, place)
     return trial_id
 
 
@@ -260,34 +271,19 @@ def _fix_fold(storage: MirroredStorage, trial_id: int, settings: Settings) -> No
         storage.set_trial_system_attr(trial_id, QUEUED, {FOLD: 0, **queued})
 
 
-def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
-    """Drop the values of a queued trial that the search space no longer allows. Log a warning."""
-    queued = trial.system_attrs.get(QUEUED, {})
-    values = {name: from_scalar(value) for name, value in queued.items() if name in space}
-    lost = {name: value for name, value in values.items() if not space[name].allows(value)}
-    if lost:
-        kept = {name: value for name, value in queued.items() if name not in lost}
-        storage.set_trial_system_attr(trial._trial_id, QUEUED, kept)
-        _log.warning(
-            "trial %s was queued with %s, which is outside the search space now: the sampler "
-            "chooses other values",
-            run_id_of(trial.number),
-            as_yaml(lost),
-        )
-
-
-def _runs_again(trial: FrozenTrial) -> bool:
+def runs_again(trial: FrozenTrial) -> bool:
     """Return whether a queued trial runs an earlier trial again, with the same params."""
     return bool(trial.user_attrs.keys() & _AGAIN)
 
 
-def _same_params(storage: MirroredStorage, trial_id: int, space: SearchSpace) -> dict[str, Any]:
+def _same_params(
+    storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace
+) -> dict[str, Any]:
     """Set exactly the params with which a trial was queued, and return them.
 
     The space may have changed since the earlier trial. With a param more or less, the new trial
     would differ from the earlier one, and a retry would resume checkpoints of other params.
     """
-    trial = storage.get_trial(trial_id)
     earlier = trial.user_attrs.get(RETRY, trial.user_attrs.get(REPEAT))
     known = distributions(space)
     if earlier is not None:
@@ -297,7 +293,7 @@ def _same_params(storage: MirroredStorage, trial_id: int, space: SearchSpace) ->
         # A sweep that was killed may have set some params of the trial already.
         if name in known and name not in trial.params:
             inner = known[name].to_internal_repr(value)
-            storage.set_trial_param(trial_id, name, inner, known[name])
+            storage.set_trial_param(trial._trial_id, name, inner, known[name])
     return {name: from_scalar(value) for name, value in queued.items()}
 
 
@@ -306,9 +302,7 @@ def _begun(
     params: Params,
     settings: Settings,
     notebook: Path,
-    *,
-    attempt: int,
-    seed: int | None,
+    earlier: TrialRecord | None,
 ) -> TrialRecord:
     """Return the record of a trial that begins now with these params.
 
@@ -317,18 +311,12 @@ def _begun(
         params: Its params.
         settings: Settings of the sweep.
         notebook: Path of its executed notebook.
-        attempt: Number of the attempt, from 1.
-        seed: Seed of the earlier attempt, which this one continues. None if it is the first one.
+        earlier: Record of the attempt that this one repeats. None for the first attempt.
     """
-    seed = trial.user_attrs.get(SEED) if seed is None else seed
-    # If a swept or fixed param has the name `seed`, its value is the trial's seed.
-    stated = {**settings.fixed, **params}.get("seed")
-    if seed is None and isinstance(stated, int):
-        seed = stated
-    elif seed is None and settings.repeat is not None:  # All proposals begin with the same seed.
-        seed = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
-    elif seed is None:
-        seed = trial_seed(settings.study.seed, trial.number)
+    if earlier is not None and earlier.params:
+        seed = earlier.seed
+    else:
+        seed = _first_seed(trial, params, settings)
     return TrialRecord(
         number=trial.number,
         state=TrialState.RUNNING,
@@ -336,31 +324,34 @@ def _begun(
         seed=seed,
         retry_of=trial.user_attrs.get(RETRY),
         repeat_of=trial.user_attrs.get(REPEAT),
-        by_hand=_is_by_hand(trial),
-        attempt=attempt,
+        by_hand=is_by_hand(trial),
+        attempt=1 if earlier is None else earlier.attempt + 1,
         notebook=notebook,
         started_at_s=time.time(),
     )
 
 
-def _is_by_hand(trial: FrozenTrial) -> bool:
+def _first_seed(trial: FrozenTrial, params: Params, settings: Settings) -> int:
+    """Return the seed of a trial's first attempt."""
+    queued: int | None = trial.user_attrs.get(SEED)
+    if queued is not None:
+        return queued
+    # If a swept or fixed param has the name `seed`, its value is the trial's seed.
+    stated = {**settings.fixed, **params}.get("seed")
+    if isinstance(stated, int):
+        return stated
+    if settings.repeat is None:
+        return trial_seed(settings.study.seed, trial.number)
+    # All proposals begin with the same seed.
+    fold = int(str(params[FOLD])) if settings.repeat.by_fold else 0
+    return seeds_of(settings)[fold]
+
+
+def is_by_hand(trial: FrozenTrial) -> bool:
+    """Return whether a trial was queued by hand, in addition to `study.trials`."""
     return bool(trial.user_attrs.get(BY_HAND))
-
-
-def has_trial_by_hand(storage: MirroredStorage) -> bool:
-    """Return whether a trial that was queued by hand is waiting."""
-    return any(map(_is_by_hand, storage.trials(OptunaState.WAITING)))
-
-
-def _running(storage: MirroredStorage) -> list[FrozenTrial]:
-    """Return the trials that run in this sweep.
-
-    A running trial without a record is left out. Another tool began it, and nobody knows whether it
-    will end.
-    """
-    return [trial for trial in storage.trials(OptunaState.RUNNING) if RECORD in trial.user_attrs]
 
 
 def is_planned(trial: FrozenTrial) -> bool:
     """Return whether a trial has begun and counts towards `study.trials`."""
-    return has_begun(trial) and not _is_by_hand(trial)
+    return has_begun(trial) and not is_by_hand(trial)

@@ -30,7 +30,7 @@ from ..trials import Proposal, TrialRecord, TrialState, display_path
 from .access import close_storage, open_storage
 from .endings import has_all_scores, left_open, name_objectives
 from .facts import ATTRIBUTE, StudyFacts
-from .proposals import BY_HAND, QUEUED, RETRY
+from .proposals import BY_HAND, FIRST, QUEUED, RETRY
 
 _ENDED = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -93,9 +93,9 @@ def write_study(
         noted = {} if latest.proposal is None else latest.proposal.noted
         for key, value in noted.items():
             storage.set_study_system_attr(study._study_id, key, value)
-        queued = [] if facts.confirms is not None else [*map(as_queued, settings.start_params)]
+        queued = [as_queued(params) for params in settings.start_params]
         records = []
-        for number in range(max(len(queued), 1 + max(notebooks))):
+        for number in range(1 + max(notebooks)):
             if number in notebooks:
                 trial, record = _trial(number, *notebooks[number], facts, settings)
                 records.append(record)
@@ -112,8 +112,11 @@ def write_study(
 
 
 def _not_begun(state: OptunaState, queued: Mapping[str, Any]) -> FrozenTrial:
-    system_attrs = {QUEUED: queued} if queued else {}
-    return optuna.trial.create_trial(state=state, system_attrs=system_attrs)
+    if not queued:
+        return optuna.trial.create_trial(state=state)
+    return optuna.trial.create_trial(
+        state=state, user_attrs={FIRST: True}, system_attrs={QUEUED: queued}
+    )
 
 
 def _trial(
@@ -131,7 +134,9 @@ def _trial(
             raise ValueError("it does not state its params")
         if not has_all_scores(metadata, facts.objectives):
             raise ValueError("it does not state its scores")
-        distributions = {n: json_to_distribution(it) for n, it in own.distributions.items()}
+        distributions = {
+            name: json_to_distribution(stored) for name, stored in own.distributions.items()
+        }
         for name, value in own.params.items():
             # This call raises the errors that a storage would raise.
             distributions[name].to_internal_repr(value)
@@ -150,13 +155,15 @@ def _trial(
         )
         # Read the record as a resumed sweep reads it.
         record = decode(number, encode(left_open(record, facts)))
-        state, values, reports = OptunaState.RUNNING, None, _reports(notebook, metadata, settings)
+        reports = _reports(notebook, metadata, settings)
+        state, values = OptunaState.RUNNING, None
         if record.is_final:
             state = _ENDED.get(record.state, OptunaState.FAIL)
         if state is OptunaState.COMPLETE:
             values = [record.scores[name] for name in facts.objectives]
-        elif state is OptunaState.PRUNED and reports:  # `tell` would store this score.
-            values = None if math.isnan(last := reports[max(reports)]) else [last]
+        elif state is OptunaState.PRUNED and reports:
+            last = reports[max(reports)]
+            values = None if math.isnan(last) else [last]  # `tell` would store this score.
         ended = began + datetime.timedelta(seconds=record.duration_s)
         trial = FrozenTrial(
             number=number,

@@ -42,8 +42,9 @@ def stored_records(
     with storage.engine.connect() as connection:
         rows = connection.execute(_RECORDS, {"study_id": study_id, "key": RECORD}).all()
     records = []
-    for number, state, value in rows:
-        stored, found = json.loads(value), OptunaState[state]
-        if only in (None, found) and is_own(stored, has_ended=found.is_finished()):
+    for number, state_name, value in rows:
+        state, stored = OptunaState[state_name], json.loads(value)
+        is_wanted = only is None or state is only
+        if is_wanted and is_own(stored, has_ended=state.is_finished()):
             records.append(decode(number, stored))
     return records

@@ -8,13 +8,12 @@ trial whose record states a final end is never run again. A trial whose record s
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from ..search.samplers import (
 from ..search.trial_codec import RECORD, encode, has_begun, record_of
 from ..settings import Settings
 from ..settings.addresses import Address
+from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
 from ..study_folder.patience import Patience
 from ..trials import (
@@ -55,19 +55,45 @@ from ..trials import (
     TrialRecord,
     TrialState,
     confirmed_runs,
+    run_id_of,
 )
 from .access import close_storage, file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, never_begun, tell_optuna
 from .facts import ATTRIBUTE, StudyFacts
 from .files import has_study
 from .insights import figure_of, param_importances
-from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, has_trial_by_hand, is_planned
+from .proposals import (
+    BY_HAND,
+    FIRST,
+    QUEUED,
+    RETRY,
+    SEED,
+    TrialQueue,
+    is_by_hand,
+    is_planned,
+    runs_again,
+)
 from .rebuilt import proposal_of
 from .session_lock import locked_storage
 from .storage import MirroredStorage
 from .stored import stored_records
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runs:
+    """Difference between a study and a plan of runs.
+
+    Attributes:
+        missing: Params and seed of each run of the plan that the study lacks.
+        of_others: Queued trials of earlier plans.
+        n_staying: Number of trials that have begun, or that are queued for the plan.
+    """
+
+    missing: list[tuple[dict[str, Any], int]]
+    of_others: list[FrozenTrial]
+    n_staying: int
 
 
 class Study:
@@ -85,11 +111,12 @@ class Study:
         # This lock is held while a sampler computes, which can take long. Trials can end meanwhile,
         # because `_lock` is free.
         self._proposing = threading.RLock()
-        self._queue = TrialQueue()
+        # Only a sweep asks for trials, and its storage is a `MirroredStorage`.
+        storage_of_sweep: Any = study._storage
+        self._queue = TrialQueue(storage_of_sweep)
         self._kept_facts: Path | None = None
-        #: Number of completed trials, and the models that were fitted to their scores. None before
-        #: the first fit.
-        self._models: tuple[int, ScoreModels] | None = None
+        #: Number of completed trials, and the models that were fitted to their scores.
+        self._fitted: tuple[int, ScoreModels | None] = (0, None)
 
     @property
     def name(self) -> str:
@@ -198,7 +225,6 @@ class Study:
     ) -> Study:
         log_ahead(storage)
         names = list(settings.objective)
-        is_existing = settings.name in [s.study_name for s in storage.get_all_studies()]
         optuna.create_study(
             study_name=settings.name,
             storage=storage,
@@ -213,35 +239,50 @@ class Study:
         is_begun = StudyFacts.are_in(opened._study.user_attrs)
         if is_begun:
             opened._requeue()
+            names = [*opened.facts.objectives]
             if begins_anew(opened):
-                facts = opened.facts
-                n_trials = facts.replaced_trials + sum(opened.claimed())
-                replaced = replace(facts, replaced_trials=n_trials)
-                opened._keep_facts(replaced)
-                opened._mirror.remove()
+                replaced = opened._remove()
                 return cls._opened(storage, settings, kept_facts, begins_anew, replaced)
-        if is_existing:
-            before = [*opened.facts.objectives] if is_begun else names
-            check_fits(opened._study, before, settings, place)
+        check_fits(opened._study, names, settings, place)
         if not is_begun:  # The study is new, or its creator was killed.
-            for params in settings.start_params[len(opened._trials()) :]:
-                opened._study.enqueue_trial(as_queued(params))
-            name_objectives(opened._study, names)
-            repeats = None if settings.repeat is None else plan_of_repeats(settings)
-            new = StudyFacts(id=uuid.uuid4().hex, objectives=names, repeats=repeats)
             # A killed sweep may have removed the study to begin anew. Then the file still has the
             # facts of the removed study.
-            earlier = replaced or StudyFacts.kept_in(kept_facts, study=settings.name)
-            if earlier is not None:
-                spent_s, n_trials = earlier.spent_s, earlier.replaced_trials
-                new = replace(new, spent_s=spent_s, replaced_trials=n_trials)
-            opened._store_facts(new)
+            opened._begin(settings, replaced or StudyFacts.kept_in(kept_facts, study=settings.name))
             opened._requeue()
-        study_id, file = opened.study_id, file_of(storage.engine.url)
-        if file is not None:
-            is_ours = partial(has_study, file, settings.name, study_id)
-            refuse_another_file(storage.engine, file, is_ours=is_ours)
+        opened._refuse_another_file(storage)
         return opened
+
+    def _remove(self) -> StudyFacts:
+        """Remove the study from its storage. Return its facts, with the trials that it had."""
+        facts = self.facts
+        n_trials = facts.replaced_trials + sum(self.claimed())
+        facts = replace(facts, replaced_trials=n_trials)
+        self._keep_facts(facts)
+        self._mirror.remove()
+        return facts
+
+    def _begin(self, settings: Settings, earlier: StudyFacts | None) -> None:
+        """Store the facts of a new study.
+
+        Args:
+            settings: Settings of the sweep.
+            earlier: Facts of the study that this one replaces. None if it replaces none.
+        """
+        names = list(settings.objective)
+        name_objectives(self._study, names)
+        repeats = None if settings.repeat is None else plan_of_repeats(settings)
+        facts = StudyFacts(id=uuid.uuid4().hex, objectives=names, repeats=repeats)
+        if earlier is not None:
+            spent_s, n_trials = earlier.spent_s, earlier.replaced_trials
+            facts = replace(facts, spent_s=spent_s, replaced_trials=n_trials)
+        self._store_facts(facts)
+
+    def _refuse_another_file(self, storage: RDBStorage) -> None:
+        """Let the storage raise an error from now on if its file no longer has this study."""
+        file = file_of(storage.engine.url)
+        if file is not None:
+            is_ours = partial(has_study, file, self.name, self.study_id)
+            refuse_another_file(storage.engine, file, is_ours=is_ours)
 
     def be_patient(self, limit_s: Callable[[], float]) -> None:
         """From now on, wait for an unavailable storage before `StorageAwayError` is raised.
@@ -331,10 +372,10 @@ class Study:
         """
         while True:
             with self._proposing:
-                self._read_new_trials()
-                is_too_early = self._queue.is_too_early(self._mirror, samplers)
+                self._read_new_trials(samplers.settings.search_space)
+                is_too_early = self._queue.is_too_early(samplers)
                 if not is_too_early:
-                    record = self._queue.next(self._mirror, samplers, notebook_of)
+                    record = self._queue.next(samplers, notebook_of)
                     if record is None or self._store(record):
                         return record
                     self._reread()
@@ -354,8 +395,8 @@ class Study:
         trials, the proposal is made ahead only if it does not depend on a running trial.
         """
         with self._proposing:
-            self._read_new_trials()
-            self._queue.prepare(self._mirror, samplers)
+            self._read_new_trials(samplers.settings.search_space)
+            self._queue.prepare(samplers)
 
     def enqueue(self, params: Params, *, again: TrialRecord | None = None) -> int:
         """Queue a trial in addition to `study.trials`. Any process may call this.
@@ -373,90 +414,81 @@ class Study:
             if again.repeat_of is not None:
                 attrs[REPEAT] = again.repeat_of
         self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
-        return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
+        return max(trial.number for trial in self._trials() if is_by_hand(trial))
 
-    def learn(self, studies: Sequence[Sequence[LearnedTrial]]) -> None:
-        """Store trials of earlier studies, and queue the best params of each study.
+    def queue_first(
+        self, settings: Settings, learned: Sequence[Sequence[LearnedTrial]] | None = None
+    ) -> None:
+        """Queue the trials that run first: those of `start`, and the best params of other studies.
 
-        The trials replace those of the last call. If the best params of the last call are still
-        queued, they are removed from the queue.
-
-        Args:
-            studies: Trials of each earlier study, the best first.
-        """
-        before = self.facts.learned or ()
-        self._queue_instead(
-            [trials[0].params for trials in before], [trials[0].params for trials in studies]
-        )
-        self.note_facts(learned=studies)
-
-    def queue_new(self, settings: Settings) -> None:
-        """Queue the entries of `start` that the parameters file did not have in the last sweep.
-
-        Entries that the file no longer has are removed from the queue.
+        Trials that were queued in this way by an earlier call are removed from the queue if they
+        are in neither now.
 
         Args:
             settings: Settings of this sweep.
+            learned: Trials of each earlier study, the best first. None to keep those of the last
+                call.
         """
-        known = self.facts.settings.get("start", ())
-
-        def params_of(entries: Sequence[Params]) -> list[dict[str, Any]]:
-            return settings.model_copy(update={"start": entries}).start_params
-
-        def in_space(queued: Mapping[str, Any]) -> dict[str, Any]:
-            (params,) = params_of([{k: from_scalar(v) for k, v in queued.items()}]) or [{}]
-            return as_queued(params)
-
-        # Compare entries as they are in the file, because `start_params` adds params to them.
-        present = settings.start_params
-        added = params_of([params for params in settings.start if params not in known])
-        gone = params_of([params for params in known if params not in settings.start])
-        gone = [params for params in gone if params not in present]
-        # An earlier sweep may have been killed after it had dropped an entry and before it stored
-        # its settings. If the file has the entry again, it must be queued again.
-        dropped = [
-            in_space(t.system_attrs.get(QUEUED, {})) for t in filter(_is_dropped, self._trials())
-        ]
-        new = [params for params in present if params in added or as_queued(params) in dropped]
-        # An entry may have been queued with params that are no longer in the search space.
-        self._queue_instead(gone, new, in_space)
-        n_begun, n_wanted = self.claimed()[0], settings.study.trials
-        waiting = [trial for trial in self._trials(OptunaState.WAITING) if not trial.user_attrs]
-        n_waiting, wanted = len(waiting), [*map(as_queued, new)]
-        n_added = sum(trial.system_attrs.get(QUEUED) in wanted for trial in waiting)
-        if n_added and n_begun >= n_wanted:
-            _log.warning(
-                "study.trials: %d: the study has all its trials, so the %d that were added to "
-                "`start` do not run; to run them, give --trials %d",
-                n_wanted,
-                n_added,
-                n_begun + n_waiting,
-            )
-
-    def _queue_instead(
-        self,
-        before: Iterable[Params],
-        now: Iterable[Params],
-        in_space: Callable[[Params], Params] = lambda queued: queued,
-    ) -> None:
-        """Queue params that no trial of the study has. Remove earlier params from the queue.
-
-        Args:
-            before: Params to remove from the queue, unless they are also in `now`.
-            now: Params that are wanted now.
-            in_space: Returns the form of queued params in which they are compared with `before`.
-        """
-        wanted, dropped = [*map(as_queued, now)], [*map(as_queued, before)]
-        for trial in self._trials(OptunaState.WAITING):
-            if trial.user_attrs:
-                continue
-            queued = in_space(trial.system_attrs.get(QUEUED, {}))
-            if queued in dropped and queued not in wanted:
+        if learned is not None:
+            self.note_facts(learned=learned)
+        space = settings.proposed_space  # Without the fold, which is chosen when a trial begins.
+        first = self._first_params(settings)
+        wanted = [_in_space(params, space) for params in first]
+        known = []
+        for trial in self._trials():
+            params = _in_space(_queued_params(trial), space)
+            if _is_queued_first(trial) and params not in wanted:
                 self._drop(trial)
-        for params in wanted:
-            trials = (trial for trial in self._trials() if not _is_dropped(trial))
-            if params not in [trial.system_attrs.get(QUEUED) for trial in trials]:
-                self._study.enqueue_trial(params)
+            elif not _is_dropped(trial):
+                known.append(params)
+        added = [params for params in first if _in_space(params, space) not in known]
+        for params in added:
+            self._study.enqueue_trial(as_queued(params), user_attrs={FIRST: True})
+        if added:
+            self._warn_if_full(settings, len(added))
+
+    def _first_params(self, settings: Settings) -> list[dict[str, Any]]:
+        """Return the params of `start`, and the best ones of earlier studies if they fit."""
+        space = settings.proposed_space
+        first = list(settings.start_params)
+        for trials in self.facts.learned or ():
+            best = _in_space(trials[0].params, space)
+            is_known = best in [_in_space(params, space) for params in first]
+            if _allows(space, best) and not is_known:
+                first.append(best)
+        return first
+
+    def _warn_if_full(self, settings: Settings, n_added: int) -> None:
+        """Log a warning if the study has all its trials, so that added ones do not run."""
+        n_begun, _ = self.claimed()
+        n_wanted = settings.study.trials
+        if n_begun < n_wanted:
+            return
+        n_waiting = sum(map(_is_queued_first, self._trials()))
+        _log.warning(
+            "study.trials: %d: the study has all its trials, so the %d that were added to "
+            "`start` or `learn_from` do not run; to run them, give --trials %d",
+            n_wanted,
+            n_added,
+            n_begun + n_waiting,
+        )
+
+    def _drop_outside(self, space: SearchSpace) -> None:
+        """Remove queued trials with values that the space does not allow, and warn of them.
+
+        Another process can queue a trial at any time: `enqueue` before this sweep has stored its
+        settings, or another tool.
+        """
+        for trial in self._trials(OptunaState.WAITING):
+            params = _queued_params(trial)
+            if not runs_again(trial) and not _allows(space, params):
+                self._drop(trial)
+                _log.warning(
+                    "trial %s was queued with %s, which is outside the search space now, so it "
+                    "does not run",
+                    run_id_of(trial.number),
+                    as_yaml(params),
+                )
 
     def _drop(self, trial: FrozenTrial) -> None:
         """Remove a trial from the queue. It ends without a record, because it has never begun."""
@@ -476,10 +508,10 @@ class Study:
         self.note_facts(confirms=plan)
         if has_changed:
             self._give_up_unfinished()
-        _, others, missing = self._runs_of(plan)
-        for trial in others:
+        runs = self._runs_of(plan)
+        for trial in runs.of_others:
             self._drop(trial)
-        for params, seed in missing:
+        for params, seed in runs.missing:
             self._study.enqueue_trial(params, user_attrs={SEED: seed})
 
     def _give_up_unfinished(self) -> None:
@@ -501,8 +533,8 @@ class Study:
     def n_confirming(self, plan: Mapping[str, Any], *, has_changed: bool = False) -> int:
         """Return how many trials the study has after `confirm`, without those queued by hand."""
         since = self._counts_since(has_changed=has_changed)
-        stays, _, missing = self._runs_of({**plan, "since": since})
-        return len(stays) + len(missing)
+        runs = self._runs_of({**plan, "since": since})
+        return runs.n_staying + len(runs.missing)
 
     def _counts_since(self, *, has_changed: bool) -> int:
         """Return the number of the first trial that counts, because earlier ones ran other code."""
@@ -510,50 +542,37 @@ class Study:
             return len(self._trials())
         return int((self.facts.confirms or {}).get("since", 0))
 
-    def _runs_of(
-        self, plan: Mapping[str, Any]
-    ) -> tuple[list[FrozenTrial], list[FrozenTrial], list[tuple[dict[str, Any], int]]]:
-        """Compare the study with a plan. Trials that were queued by hand belong to no plan.
-
-        Returns:
-            The trials that have begun or belong to the plan; queued trials of earlier plans; and
-            params and seed of each run of the plan that the study lacks.
-        """
-
-        def identity(params: Any, seed: object) -> str:
-            return json.dumps([params, seed], sort_keys=True)
-
+    def _runs_of(self, plan: Mapping[str, Any]) -> _Runs:
+        """Compare the study with a plan. Trials that were queued by hand belong to no plan."""
         runs = [(as_queued(params), seed) for params, seed in confirmed_runs(plan)]
-        wanted, known = {identity(*run) for run in runs}, set[str]()
-        stays, others = list[FrozenTrial](), list[FrozenTrial]()
+        missing, of_others, n_staying = list(runs), list[FrozenTrial](), 0
         for trial in self._trials():
-            if trial.user_attrs.get(BY_HAND) or _is_dropped(trial):
+            if is_by_hand(trial) or _is_dropped(trial):
                 continue
-            own = identity(trial.system_attrs.get(QUEUED), trial.user_attrs.get(SEED))
+            run = trial.system_attrs.get(QUEUED), trial.user_attrs.get(SEED)
             counts = trial.number >= plan["since"]
-            is_other = trial.state is OptunaState.WAITING and not (counts and own in wanted)
-            if counts:
-                known.add(own)
-            (others if is_other else stays).append(trial)
-        return stays, others, [run for run in runs if identity(*run) not in known]
+            if counts and run in missing:
+                missing.remove(run)
+            if trial.state is OptunaState.WAITING and not (counts and run in runs):
+                of_others.append(trial)
+            else:
+                n_staying += 1
+        return _Runs(missing=missing, of_others=of_others, n_staying=n_staying)
 
     @property
     def has_only_planned(self) -> bool:
         """Whether no trial has begun, and only the settings (`start`) have queued trials."""
-        return all(
-            trial.state is OptunaState.WAITING and not trial.user_attrs for trial in self._trials()
-        )
+        return all(map(_is_queued_first, self._trials()))
 
     @property
     def has_trial_by_hand(self) -> bool:
         """Whether a trial that was queued by hand is waiting."""
-        return has_trial_by_hand(self._mirror)
+        return self._queue.has_trial_by_hand
 
     def claimed(self) -> tuple[int, int]:
         """Return how many planned trials have begun, and how many trials were queued by hand."""
-        trials = self._trials()
-        by_hand = sum(bool(trial.user_attrs.get(BY_HAND)) for trial in trials)
-        return sum(map(is_planned, trials)), by_hand
+        trials = [trial for trial in self._trials() if not _is_dropped(trial)]
+        return sum(map(is_planned, trials)), sum(map(is_by_hand, trials))
 
     def tried_again(self) -> set[int]:
         """Return the numbers of trials whose retry has not failed. It may be queued or running."""
@@ -569,14 +588,15 @@ class Study:
         open_trials = self._trials(OptunaState.WAITING, OptunaState.RUNNING)
         return {trial.user_attrs[RETRY] for trial in open_trials if RETRY in trial.user_attrs}
 
-    def _read_new_trials(self) -> None:
+    def _read_new_trials(self, space: SearchSpace) -> None:
         if not self._mirror.read_new_trials():
             self._reread()  # Another process has used the number of the prepared proposal.
+        self._drop_outside(space)
 
     def _reread(self) -> None:
         with self._lock:
             self._study = _loaded(self._mirror.reread())
-            self._queue.forget()
+            self._queue.use(self._mirror)
 
     @property
     def _mirror(self) -> MirroredStorage:
@@ -597,8 +617,9 @@ class Study:
             latest = self._trial(number)
             if latest.state.is_finished() or not pruner.prune(self._study, latest):
                 return None
-            ends = (trial.last_step for trial in self._trials(OptunaState.COMPLETE))
-            if latest.last_step == max((end for end in ends if end is not None), default=None):
+            ends = [trial.last_step for trial in self._trials(OptunaState.COMPLETE)]
+            known = [end for end in ends if end is not None]
+            if known and latest.last_step == max(known):
                 return None
             return why_pruned(pruner, self._study, latest)
 
@@ -709,8 +730,7 @@ class Study:
         if self._storage is not None:
             with _of_this_version(self.name):
                 return stored_records(self._storage, self._study._study_id)
-        records = [record_of(trial) for trial in self._trials()]
-        return [record for record in records if record is not None]
+        return _records_of(self._trials())
 
     @property
     def confirmation(self) -> Confirmation | None:
@@ -734,18 +754,12 @@ class Study:
         confirmation = self.confirmation
         if confirmation is not None and confirmation.decides:
             return confirmation.own_best
-        return self.best_by_score()
-
-    def best_by_score(self) -> list[TrialRecord]:
-        """Return Optuna's best trials, sorted by number. Runs on fresh seeds do not count."""
         try:
             is_single = len(self._study.directions) == 1
             best = [self._study.best_trial] if is_single else self._study.best_trials
         except ValueError:  # Optuna raises this if no trial has completed.
             return []
-        records = [record_of(trial) for trial in best]
-        known = [record for record in records if record is not None]
-        return sorted(known, key=lambda record: record.number)
+        return sorted(_records_of(best), key=lambda record: record.number)
 
     def importances(
         self, space: SearchSpace, before_step: Callable[[], None] = lambda: None
@@ -761,9 +775,13 @@ class Study:
             return known
         models, facts = self._modelled(space), self.facts
         # The fold explains a part of the variance, but no sampler chooses it.
-        fold = {FOLD} if (facts.repeats or {}).get("by") == FOLDS else ()
+        by_fold = facts.repeats is not None and facts.repeats["by"] == FOLDS
         return param_importances(
-            self._study, facts.objectives, models, without=fold, before_step=before_step
+            self._study,
+            facts.objectives,
+            models,
+            without={FOLD} if by_fold else (),
+            before_step=before_step,
         )
 
     def known_importances(self) -> Mapping[str, Mapping[str, Importance]] | None:
@@ -778,8 +796,8 @@ class Study:
         """
         if self.known_importances() is not None:
             return self.facts.noise
-        n_known, models = self._models or (0, None)
-        return {} if models is None or n_known != self._n_completed() else models.noise
+        models = self._models()
+        return {} if models is None else models.noise
 
     def note_importances(
         self, found: Mapping[str, Mapping[str, Importance]], noise: Mapping[str, float]
@@ -790,14 +808,17 @@ class Study:
     def _n_completed(self) -> int:
         return len(self._trials(OptunaState.COMPLETE))
 
+    def _models(self) -> ScoreModels | None:
+        """Return the models of the scores. None if they were not fitted to all completed trials."""
+        n_known, models = self._fitted
+        return models if n_known == self._n_completed() else None
+
     def _modelled(self, space: SearchSpace) -> ScoreModels | None:
         """Return the models of the scores, each of which is fitted once. None without torch."""
-        if not can_predict():
-            return None
-        n_known, models = self._models or (0, None)
-        if models is None or n_known != self._n_completed():
+        models = self._models()
+        if models is None and can_predict():
             models = ScoreModels(self._study, space, self.facts.objectives)
-            self._models = self._n_completed(), models
+            self._fitted = self._n_completed(), models
         return models
 
     def surfaces(
@@ -823,10 +844,10 @@ class Study:
         return figure_of(self._study, names, kind=kind, importances=importances)
 
     def left_by_a_crash(self) -> list[TrialRecord]:
-        """Return the records of trials whose ends a killed sweep could not store completely.
+        """Return the records of trials that were running or just ended when their sweep was killed.
 
-        The record has no end, or Optuna does not know the end that the record states. A trial that
-        was stopped with its sweep is not one of them: it stays open in Optuna, and is run again.
+        The record has no outcome, or Optuna does not have the outcome that the record states. A
+        trial that was stopped with its sweep is left out: it stays open in Optuna, and runs again.
         """
         assert self._storage is not None, "only for a study that no sweep has open"
         with _of_this_version(self.name):
@@ -858,9 +879,35 @@ class Study:
         return self._study.get_trials(deepcopy=False)[number]
 
 
+def _records_of(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
+    records = [record_of(trial) for trial in trials]
+    return [record for record in records if record is not None]
+
+
 def _is_dropped(trial: FrozenTrial) -> bool:
     """Return whether a queued trial was dropped before it began."""
     return trial.state.is_finished() and not has_begun(trial)
+
+
+def _in_space(params: Params, space: SearchSpace) -> dict[str, Any]:
+    """Return params in the form in which they are compared, as the space may have changed."""
+    return space.completed({name: value for name, value in params.items() if name in space})
+
+
+def _queued_params(trial: FrozenTrial) -> dict[str, Any]:
+    """Return the params with which a trial was queued. Empty if it was not queued."""
+    queued = trial.system_attrs.get(QUEUED, {})
+    return {name: from_scalar(value) for name, value in queued.items()}
+
+
+def _allows(space: SearchSpace, params: Params) -> bool:
+    """Return whether a space allows these values of its params. It may lack some of them."""
+    return all(space[name].allows(value) for name, value in params.items() if name in space)
+
+
+def _is_queued_first(trial: FrozenTrial) -> bool:
+    """Return whether `queue_first` has queued a trial, and it has not begun."""
+    return trial.state is OptunaState.WAITING and FIRST in trial.user_attrs
 
 
 @contextmanager

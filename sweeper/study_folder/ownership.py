@@ -155,7 +155,7 @@ def _held(file: Path, refusal: str) -> Iterator[None]:
     except Timeout as error:
         raise StudyError(refusal) from error
     except OSError as error:
-        raise _unwritable(file.parent, error) from error
+        raise unwritable(file.parent, error) from error
     try:
         yield
     finally:
@@ -235,7 +235,7 @@ def _take_lock(paths: StudyPaths, token: str) -> FileLock:
     except Timeout as error:
         raise _held_by_another(paths) from error
     except OSError as error:
-        raise _unwritable(paths.folder, error) from error
+        raise unwritable(paths.folder, error) from error
     alive_s = elsewhere_s(paths.owner)
     if alive_s is not None:
         lock.release()
@@ -250,7 +250,7 @@ def _take_lock(paths: StudyPaths, token: str) -> FileLock:
     except OSError as error:
         _remove(paths.lock)  # With this file in it, the folder could not be removed.
         lock.release()
-        raise _unwritable(paths.folder, error) from error
+        raise unwritable(paths.folder, error) from error
     return lock
 
 
@@ -262,9 +262,10 @@ def _held_by_another(paths: StudyPaths, sign: str = "") -> StudyError:
     )
 
 
-def _unwritable(folder: Path, error: OSError) -> OutputError:
+def unwritable(path: Path, error: OSError) -> OutputError:
+    """Return the error of outputs that cannot be written."""
     return OutputError(
-        f"{display_path(folder)}: cannot be written: {error.strerror or error}; "
+        f"{display_path(path)}: cannot be written: {error.strerror or error}; "
         "choose another output with -o"
     )
 
@@ -278,7 +279,7 @@ def _make_folders(folder: Path) -> list[Path]:
             pass
     except OSError as error:
         _remove_empty(missing)
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
     return missing
 
 

@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError, StudyError
+from ..errors import StudyError
 from ..files import write_atomically
 from ..trials import StudyPaths, display_path
+from .ownership import unwritable
 
 _DIGITS = 12
 
@@ -54,8 +55,9 @@ class CodeSnapshot:
         # Notebooks of formats before 4.5 get new cell ids each time they are read, so the ids are
         # left out.
         node = json.loads(self.notebook)
-        cells = [{k: v for k, v in cell.items() if k != "id"} for cell in node.get("cells", [])]
-        return _name_of({**asdict(self), "notebook": {**node, "cells": cells}})
+        for cell in node.setdefault("cells", []):
+            cell.pop("id", None)
+        return _name_of({**asdict(self), "notebook": node})
 
     @property
     def versions(self) -> dict[str, str]:
@@ -90,10 +92,7 @@ def keep_snapshot(paths: StudyPaths, snapshot: CodeSnapshot) -> str:
     try:
         _keep(paths.snapshot(name), asdict(snapshot))
     except OSError as error:
-        raise OutputError(
-            f"{display_path(paths.snapshot(name))}: cannot be written: {error.strerror or error}; "
-            "choose another output with -o"
-        ) from error
+        raise unwritable(paths.snapshot(name), error) from error
     return name
 
 
@@ -125,10 +124,7 @@ def read_snapshot(paths: StudyPaths, name: str) -> CodeSnapshot:
     except (ValueError, AttributeError, TypeError):
         is_whole = False
     if not is_whole:
-        raise StudyError(
-            f"{display_path(file)}: was changed after the sweep had written it; put the original "
-            "back"
-        )
+        raise _changed(file)
     return snapshot
 
 
@@ -164,8 +160,11 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StudyError(f"{display_path(file)}: cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise StudyError(
-            f"{display_path(file)}: was changed after the sweep had written it; put the original "
-            "back"
-        )
+        raise _changed(file)
     return content
+
+
+def _changed(file: Path) -> StudyError:
+    return StudyError(
+        f"{display_path(file)}: was changed after the sweep had written it; put the original back"
+    )

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from ..errors import SettingsError, SweepError, first_line
@@ -20,10 +19,9 @@ from ..search.seeds import derived_seed
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.sections import Algorithm
-from ..study.located import LocatedStudy
 from ..study.study import Study
 from ..tracking import Tracker, check_reachable
-from ..trials import Repeats, SweepResult, TrialRecord, best_trials, has_score, plan_of
+from ..trials import Insights, Repeats, SweepResult, TrialRecord, best_trials, has_score, plan_of
 from .opening import store_of
 from .planning.plan import SweepPlan, remote_copy
 
@@ -58,9 +56,9 @@ def confirming_plan(
         return None
     ((name, goal),) = search.settings.objective.items()
     best = trials_to_confirm(search.settings, found.records, count=asked.best)
-    if not best and found.best:
-        raise SettingsError(_why_none(search.settings))
     if not best:
+        if found.best:
+            raise SettingsError(_why_none(search.settings))
         return None
     seeds = fresh_seeds(search.settings, asked.seeds)
     wanted = plan_of(best, seeds, objective=name, direction=goal.direction)
@@ -97,7 +95,17 @@ def trials_to_confirm(
     if settings.repeat is not None:
         records = _with_means(plan_of_repeats(settings), records)
     ranked = best_trials(records, objective=name, direction=goal.direction, count=len(records))
-    return [*islice((record for record in ranked if _is_possible(record, settings)), count)]
+    found: list[TrialRecord] = []
+    for record in ranked:
+        if len(found) == count:
+            break
+        try:
+            settings.check_again(record.params)
+        except SettingsError as error:
+            _log.warning("trial %s is not confirmed: %s", record.run_id, error)
+        else:
+            found.append(record)
+    return found
 
 
 def fresh_seeds(settings: Settings, count: int) -> list[int]:
@@ -181,25 +189,32 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
     paths = search.paths
     try:
         study = Study.load(search.storage_url, paths.study)
-        located = LocatedStudy(study=study, paths=paths, storage_url=search.storage_url)
         importances = study.known_importances()
-        insights = write_page_of(located, search.settings, importances=importances)
+        insights = write_page_of(search.located(study), search.settings, importances=importances)
     except (SweepError, OSError) as error:
         why = first_line(error)
         _log.warning("%s lacks the last answer: %s; `export` writes it", paths.page, why)
         return found
     if insights is not None:
         try:
-            store = store_of(search, study)
-            check_reachable(store)
-            tracker = Tracker(store)
+            _describe(search, study, insights)
         except SweepError as error:
             _log.warning("MLflow lacks the last answer: %s", first_line(error))
-        else:
-            tracker.describe(insights.sentences)
-            until_s = time.monotonic() + _NOTE_S
-            tracker.close(lambda: until_s - time.monotonic())
     return replace(found, insights=insights)
+
+
+def _describe(search: SweepPlan, study: Study, insights: Insights) -> None:
+    """Write the answer of a search to its note in MLflow.
+
+    Raises:
+        SweepError: MLflow cannot be used.
+    """
+    store = store_of(search, study)
+    check_reachable(store)
+    tracker = Tracker(store)
+    tracker.describe(insights.sentences)
+    until_s = time.monotonic() + _NOTE_S
+    tracker.close(lambda: until_s - time.monotonic())
 
 
 def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:
@@ -209,23 +224,11 @@ def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list
     only its retry has a score.
     """
     name = plan["objective"]
-    return [
-        replace(
-            next(run for run in ranked.runs.values() if has_score(run, name)),
-            scores={name: ranked.mean or 0.0},
-        )
-        for ranked in Repeats(plan, records).ranking
-    ]
-
-
-def _is_possible(record: TrialRecord, settings: Settings) -> bool:
-    """Return whether a trial can run again on fresh seeds. If not, log a warning."""
-    try:
-        settings.check_again(record.params)
-    except SettingsError as error:
-        _log.warning("trial %s is not confirmed: %s", record.run_id, error)
-        return False
-    return True
+    found = []
+    for proposal in Repeats(plan, records).ranking:
+        first = next(run for run in proposal.runs.values() if has_score(run, name))
+        found.append(replace(first, scores={name: proposal.mean or 0.0}))
+    return found
 
 
 def following_settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:

@@ -12,7 +12,6 @@ from typing import Any
 from ..answer import answer_of_study, runs_page_of
 from ..errors import StorageAwayError, StudyError, first_line
 from ..page import Page
-from ..study.located import LocatedStudy
 from ..study.study import Study
 from ..trials import ChoreKind, Chores, Confirmation, Importance, Insights
 from .planning.plan import SweepPlan
@@ -111,9 +110,8 @@ class Housekeeping:
 
     def _answer_so_far(self) -> Insights | None:
         study, plan = self._study, self._plan
-        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
         return answer_of_study(
-            located,
+            plan.located(study),
             plan.settings,
             confirmation=study.confirmation,
             importances=None,

@@ -49,7 +49,10 @@ class Notifier:
                 is sent as `end`.
             result: Result of the sweep.
         """
-        kind = kind if self._notify is None or kind in self._notify.on else "end"
+        if self._notify is None:
+            return
+        if kind not in self._notify.on:
+            kind = "end"
         found = result.to_json()
         text = f"{result.headline}\n{found['page'] or ''}".strip()
         self.send(kind, text, best=found["best"], page=found["page"])
@@ -75,15 +78,23 @@ class Notifier:
     def _send(self, kind: str, text: str, more: dict[str, Any]) -> None:
         assert self._notify is not None
         title = f"{self._study}: {kind}"
-        headers = {"Title": title.encode("ascii", "replace").decode()}
-        body = text.encode()
-        if "ntfy" not in self._notify.url:
+        if "ntfy" in self._notify.url:
+            headers = {"Title": title.encode("ascii", "replace").decode()}
+            body = text
+        else:
             headers = {"Content-Type": "application/json"}
-            # Send the text twice, because Slack shows the field `text`, and Discord `content`.
-            said = {"text": f"{title}\n{text}", "content": f"{title}\n{text}"}
-            about = {"version": 1, "event": kind, "study": self._study}
-            body = json.dumps({**about, **said, "best": None, "page": None, **more}).encode()
-        request = urllib.request.Request(self._notify.url, data=body, headers=headers)
+            message = {
+                "version": 1,
+                "event": kind,
+                "study": self._study,
+                # Send the text twice, because Slack shows the field `text`, and Discord `content`.
+                "text": f"{title}\n{text}",
+                "content": f"{title}\n{text}",
+                "best": None,
+                "page": None,
+            }
+            body = json.dumps(message | more)
+        request = urllib.request.Request(self._notify.url, data=body.encode(), headers=headers)
         try:
             urllib.request.urlopen(request, timeout=_LIMIT_S).close()
         except Exception as error:  # noqa: BLE001  no trial depends on a message

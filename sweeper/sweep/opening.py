@@ -110,9 +110,7 @@ def opened(
         # refused must leave the study as it was.
         if plan.confirming is not None:
             study.confirm(plan.confirming, has_changed=has_changed)
-        study.queue_new(plan.settings)
-        if learned is not None:
-            study.learn(learned)
+        study.queue_first(plan.settings, learned)
         _note_call(plan, study, tracker)
         folder.is_needed = True
         if plan.workload.snapshot is not None:

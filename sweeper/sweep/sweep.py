@@ -40,7 +40,6 @@ from ..search.samplers import SamplerFactory
 from ..search.seeds import trial_seed
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..study.located import LocatedStudy
 from ..study.study import Study
 from ..study_folder.notes import Notes
 from ..study_folder.requests import ALL, NO_MORE
@@ -74,6 +73,9 @@ from .scheduling.trial_log import TrialLog
 from .spending import Spending
 
 _log = logging.getLogger(__name__)
+
+#: The scores that are predicted over pairs of params, by objective.
+_Surfaces = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 class Sweep:
@@ -272,9 +274,12 @@ class Sweep:
         Users see it, so that they know why they wait. An example is the proof that forked kernels
         change no result.
         """
-        running = self._stop_switch.running_trials().values()
-        of_trials = (trial.control.chore for trial in running)
-        return (*self._chores.now(), *(chore for chore in of_trials if chore is not None))
+        chores = list(self._chores.now())
+        for trial in self._stop_switch.running_trials().values():
+            chore = trial.control.chore  # Read it once, because the trial's thread may replace it.
+            if chore is not None:
+                chores.append(chore)
+        return tuple(chores)
 
     # --- the sweep itself -------------------------------------------------------------------------
 
@@ -365,7 +370,7 @@ class Sweep:
     def _run_trials(
         self, study: Study, tracker: Tracker, *, began_s: float
     ) -> tuple[TrialScheduler, SweepResult]:
-        plan, stop_switch = self.plan, self._stop_switch
+        plan, stop_switch, chores = self.plan, self._stop_switch, self._chores
         spending = Spending(study, plan.settings.cost, since=began_s)
         tags = tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name)
         log = TrialLog(study, tracker, plan.settings, paths=plan.paths, tags=tags)
@@ -375,9 +380,7 @@ class Sweep:
             log=log,
             stop_switch=stop_switch,
             events=self._events,
-            time_left_s=lambda: min(
-                math.inf if left is None else left for left in (plan.left_s, spending.left_s)
-            ),
+            time_left_s=partial(_time_left_s, plan, spending),
         )
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:
@@ -386,7 +389,7 @@ class Sweep:
         # Their computation imports torch, which a call that runs no trial need not wait for.
         is_known = study.known_importances() is not None
         shown = shown_surfaces(plan.paths.page_files, plan.settings) if is_known else None
-        chores = self._chores
+        located = plan.located(study)
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
@@ -401,17 +404,13 @@ class Sweep:
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
                     # Compute these while another process still writes the last trials to MLflow.
-                    importances = self._importances(study)
-                    is_as_before = shown is not None and not scheduler.ended
-                    surfaces = shown if is_as_before else self._surfaces(study, importances or {})
+                    shown = None if scheduler.ended else shown
+                    importances, surfaces = self._modelled(study, shown)
                 # An earlier sweep may have confirmed the best trials of this search.
-                located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
                 confirmation = located.confirmation()
-                is_confirming = (
-                    plan.settings.confirm is not None
-                    and scheduler.stopped_by is None
-                    and bool(located.best(confirmation))
-                )
+                has_all = scheduler.stopped_by is None
+                is_confirming = has_all and plan.settings.confirm is not None
+                is_confirming = is_confirming and bool(located.best(confirmation))
                 answer = partial(
                     answer_of_study,
                     located,
@@ -420,7 +419,8 @@ class Sweep:
                     importances=importances,
                     is_confirming=is_confirming,
                 )
-                if (insights := answer()) is not None:
+                insights = answer()
+                if insights is not None:
                     tracker.describe(insights.sentences)
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         insights = answer()  # The answer states the study's cost, which has grown meanwhile.
@@ -445,11 +445,6 @@ class Sweep:
         if plan.remote is not None:
             copying = partial(self._events.announce, Event.COPYING)
             lag_s = plan.remote.end(left_s=stop_switch.left_s, on_wait=copying)
-        records = study.records()
-        changed: Sequence[str] = ()
-        if (snapshot := plan.workload.snapshot) is not None:
-            changed = changed_meanwhile(snapshot, plan.notebook)
-        remarks = [*self._remarks(), *disagreements_in_words(scheduler.disagreements)]
         result = SweepResult(
             study=study.name,
             study_id=study.study_id,
@@ -457,7 +452,7 @@ class Sweep:
             tracking_uri=tracker.uri,
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
-            records=records,
+            records=study.records(),
             counts_here=count_by_state(scheduler.ended.values()),
             best=located.best(confirmation),
             mlflow_run_ids=tracker.mlflow_run_ids,
@@ -470,13 +465,7 @@ class Sweep:
             cost=spending.cost,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
-            findings=[
-                *findings,
-                *changed,
-                *remarks,
-                *without_effect(records),
-                *scheduler.overwritten.remarks,
-            ],
+            findings=[*findings, *self._remarks(study, scheduler)],
             confirmation=confirmation,
             importances=importances or {},
             insights=insights,
@@ -503,58 +492,60 @@ class Sweep:
         elif request.isdigit():
             self._stop_switch.stop(int(request), "stopped by the command stop")
 
-    def _remarks(self) -> list[str]:
+    def _remarks(self, study: Study, scheduler: TrialScheduler) -> list[str]:
         """Return what users should check in the notebook or the settings, as sentences."""
-        names = [*self.plan.settings.search_space, *self.plan.settings.fixed]
-        used = ", ".join(self.plan.notebook.used_in_parameters_cell(names))
-        no_seed = None if "seed" in names else self.plan.notebook.why_no_seed()
-        if replaceable(own_seeds(self.plan.notebook.assignments.cells), self.plan.notebook.node):
-            no_seed = None  # Runs on other seeds replace the seeds where libraries get them.
+        plan = self.plan
+        found: list[str] = []
+        if plan.workload.snapshot is not None:
+            found += changed_meanwhile(plan.workload.snapshot, plan.notebook)
+        names = [*plan.settings.search_space, *plan.settings.fixed]
+        used = ", ".join(plan.notebook.used_in_parameters_cell(names))
+        if used:
+            found.append(f"the parameters cell uses {used}, so the value is replaced in that cell")
+        # Runs on other seeds replace the seeds where libraries get them.
+        replaces = replaceable(own_seeds(plan.notebook.assignments.cells), plan.notebook.node)
+        no_seed = None if "seed" in names or replaces else plan.notebook.why_no_seed()
+        if no_seed:
+            found.append(f"no trial got its own seed: {no_seed}")
         return [
-            *(
-                [f"the parameters cell uses {used}, so the value is replaced in that cell"]
-                if used
-                else []
-            ),
-            *([f"no trial got its own seed: {no_seed}"] if no_seed else []),
-            *self.plan.doubts,
+            *found,
+            *plan.doubts,
+            *disagreements_in_words(scheduler.disagreements),
+            *without_effect(study.records()),
+            *scheduler.overwritten.remarks,
         ]
 
-    def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]] | None:
-        """Return the importance of each param, by objective, then by param.
+    def _modelled(
+        self, study: Study, shown: _Surfaces | None
+    ) -> tuple[Mapping[str, Mapping[str, Importance]] | None, _Surfaces]:
+        """Return what models of the scores say.
 
-        Return None if the machine is about to be taken away, if the computation fails, or if the
-        study runs given params, as a confirmation does.
+        What cannot be computed is missing, also if the machine is about to be taken away. A study
+        that runs given params, as a confirmation does, has no models.
+
+        Args:
+            study: The study, open.
+            shown: Predicted scores that the page shows, if they are up to date. Else None.
+
+        Returns:
+            The importance of each param, by objective, then by param, and the scores that are
+            predicted over pairs of params.
         """
         if self.plan.confirming is not None:
-            return None
+            return None, {}
+        space, importances = self.plan.settings.search_space, None
         try:
             self._check_time()
-            return study.importances(self.plan.settings.search_space, self._check_time)
+            importances = study.importances(space, self._check_time)
+            if shown is None:
+                shown = study.surfaces(space, importances, self._check_time)
         except _NoTimeLeftError:
-            return None
-        except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
-            _log.warning("the importances of params cannot be computed: %s", first_line(error))
-            return None
-
-    def _surfaces(
-        self, study: Study, importances: Mapping[str, Mapping[str, Importance]]
-    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return the score that is predicted over pairs of params.
-
-        Return an empty mapping if there are no importances, if the machine is about to be taken
-        away, or if the computation fails.
-        """
-        if not importances:
-            return {}
-        try:
-            space = self.plan.settings.search_space
-            return study.surfaces(space, importances, self._check_time)
-        except _NoTimeLeftError:
-            return {}
-        except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
-            _log.warning("no scores can be predicted for the page: %s", first_line(error))
-            return {}
+            pass
+        except Exception as error:  # noqa: BLE001  the models of the scores may raise anything
+            _log.warning(
+                "importances of params or predicted scores are missing: %s", first_line(error)
+            )
+        return importances, shown or {}
 
     def _check_time(self) -> None:
         """Raise `_NoTimeLeftError` if the machine is about to be taken away."""
@@ -564,6 +555,12 @@ class Sweep:
 
 class _NoTimeLeftError(Exception):
     """The machine is about to be taken away: skip what a later command can compute."""
+
+
+def _time_left_s(plan: SweepPlan, spending: Spending) -> float:
+    """Return the seconds until the sweep's time limit, or until its budget is spent."""
+    limits = (plan.left_s, spending.left_s)
+    return min((left_s for left_s in limits if left_s is not None), default=math.inf)
 
 
 def _why_ended(error: Exception, storage_url: Address) -> str:

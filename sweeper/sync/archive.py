@@ -26,8 +26,8 @@ from typing import IO, Any, NoReturn, cast
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from ..errors import DataError
-from ..files import PRIVATE, below, write_atomically
+from ..errors import DataError, StoppedError
+from ..files import PRIVATE, below, free_bytes, write_atomically
 from ..notebooks.metadata import DataUse
 from ..settings.sections import Data
 from ..settings.units import size
@@ -45,8 +45,6 @@ _VERSION = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
 #: An archive is fetched in blocks of this many bytes (chosen, not measured). After a lost
 #: connection, only one block is fetched again.
 _BLOCK_BYTES = 16 << 20
-#: A block that does not arrive is requested again for this many seconds (chosen, not measured).
-_PATIENCE_S = 60.0
 _LOOK_S = 0.5
 _LINE_EVERY_S = 5.0
 
@@ -201,16 +199,8 @@ class Dataset:
         record = _Record.at(place / _RECORD)
         if record is None and (not place.exists() or not any(place.iterdir())):
             return False
-        if record is None:
-            problem = f"{display_path(place)} has files that `data push` has not pushed"
-        elif record.version != self.version:
-            problem = f"{display_path(place)} has version {record.version}"
-        elif changed := [
-            name for name, look in record.files.items() if _look(place / name) != look
-        ]:
-            problem = f"{display_path(place)}/{changed[0]} has changed"
-        else:
-            self._warn_of_others(place, record)
+        problem = self._problem(place, record)
+        if problem is None:
             return True
         raise DataError(
             f"data.path: {problem}, and the trials use version {self.version} of {self.url}. "
@@ -219,19 +209,32 @@ class Dataset:
             "has begun uses it only if data.version names it"
         )
 
+    def _problem(self, place: Path, record: _Record | None) -> str | None:
+        """Return why a folder with files does not have the version. None if it has."""
+        where = display_path(place)
+        if record is None:
+            return f"{where} has files that `data push` has not pushed"
+        if record.version != self.version:
+            return f"{where} has version {record.version}"
+        for name, look in record.files.items():
+            if _look(place / name) != look:
+                return f"{where}/{name} has changed"
+        self._warn_of_others(place, record)
+        return None
+
     def _warn_of_others(self, place: Path, record: _Record) -> None:
         """Warn of files that are not in the version. A notebook may write some, such as a cache."""
-        others: list[str] = []
         with suppress(DataError):  # A file that could not be pushed does not matter here.
-            others += [name for name in _names(place) if name not in record.files]
-        if others:
-            _log.warning(
-                "data.path: %s/%s is not in version %s, which trials record; if trials use it, "
-                "push the folder as a new version",
-                display_path(place),
-                others[0],
-                self.version,
-            )
+            for name in _names(place):
+                if name not in record.files:
+                    _log.warning(
+                        "data.path: %s/%s is not in version %s, which trials record; if trials use "
+                        "it, push the folder as a new version",
+                        display_path(place),
+                        name,
+                        self.version,
+                    )
+                    return
 
     def _fetch(self, place: Path, on_line: OnLine, is_stopped: Callable[[], bool]) -> None:
         """Fetch the version into a temporary folder, and rename the folder once it is complete.
@@ -243,7 +246,7 @@ class Dataset:
             StoreError: The store is unavailable.
         """
         store, archive = self._store(), _archive(self.version)
-        n_bytes, free = store.size(archive), _free_bytes(place)
+        n_bytes, free = store.size(archive), free_bytes(place)
         if n_bytes > free:
             raise DataError(
                 f"data.path: {display_path(place)} needs {size(n_bytes)}, and {size(free)} are "
@@ -335,22 +338,20 @@ class _Arriving:
             StoreError: The store refuses the request, or is unavailable for a minute.
         """
         start, end = self._n_arrived, min(self._n_arrived + n_bytes, self.n_bytes)
-        until_s = time.monotonic() + _PATIENCE_S
-        while start < end and not self.is_stopped():
-            try:
-                block = self.store.get_range(self.archive, start, end)
-            except StoreError as error:
-                if error.is_refusal or time.monotonic() >= until_s:
-                    raise
-                time.sleep(_LOOK_S)
-                continue
-            self._n_arrived = end
-            self.digest.update(block)
-            if time.monotonic() >= self._next_line_s:
-                self._next_line_s = time.monotonic() + _LINE_EVERY_S
-                self.on_line(f"fetched {size(end)} of {size(self.n_bytes)}")
-            return block
-        return b""
+        if start == end or self.is_stopped():
+            return b""
+        try:
+            block = self.store.patiently(
+                lambda: self.store.get_range(self.archive, start, end), self.is_stopped
+            )
+        except StoppedError:
+            return b""
+        self._n_arrived = end
+        self.digest.update(block)
+        if time.monotonic() >= self._next_line_s:
+            self._next_line_s = time.monotonic() + _LINE_EVERY_S
+            self.on_line(f"fetched {size(end)} of {size(self.n_bytes)}")
+        return block
 
 
 def _pack(place: Path, names: list[str], packed: IO[bytes]) -> None:
@@ -438,12 +439,6 @@ def _look(file: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _free_bytes(place: Path) -> int:
-    # `Path.exists` raises an error in a folder that this user may not enter.
-    existing = next(folder for folder in (place, *place.parents) if os.path.exists(folder))
-    return shutil.disk_usage(existing).free
-
-
 @contextmanager
 def _in_words(place: Path) -> Iterator[None]:
     """Convert errors of the store and of the disk in the block to one error with a remedy.
@@ -464,5 +459,5 @@ def _in_words(place: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(
             f"data.path: {error.filename or place}: {error.strerror or error}; "
-            f"{size(_free_bytes(place))} are free there; data.path may name another folder"
+            f"{size(free_bytes(place))} are free there; data.path may name another folder"
         ) from error

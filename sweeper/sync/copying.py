@@ -88,7 +88,7 @@ class RemoteCopy:
         #: Names of the objects that the last two manifests name. None before this process has
         #: written a manifest.
         self._needed: Set[str] | None = None
-        self._objects = Objects(self._store, mark=mark_of(paths.folder))
+        self._objects = Objects(self._store, folder=paths.folder / ".sync")
         self._begun: Mapping[int, TrialRecord] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None

@@ -24,9 +24,6 @@ _NAME = "owner.json"
 _MISSED = 3
 #: While another process holds the lease, check it after each wait of this many seconds.
 _CHECK_S = 2.0
-#: An age that a store states may be wrong by this many seconds: it is the difference of two times,
-#: and S3 gives both in whole seconds.
-_CLOCK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,32 +81,26 @@ class RemoteLease:
             SyncError: Another process writes the copy, and is alive or may be.
             StoreError: The store is unavailable.
         """
-        holder = self._holder(mark)
-        if holder is None:
+        first = holder = self._holder(mark)
+        if first is None or holder is None:
             return
-        first, read_s = holder, time.monotonic()
-        least_age_s = first.age_s
-        end_s = read_s + first.left_s + _CHECK_S
+        end_s = time.monotonic() + first.left_s + _CHECK_S
         _log.warning(
             "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another renewal",
-            holder.owner.words,
-            holder.age_s,
-            math.ceil(holder.left_s),
+            first.owner.words,
+            first.age_s,
+            math.ceil(first.left_s),
         )
         while holder is not None:
             if is_stopped():
                 raise StoppedError("sync: the sweep was stopped while it waited for the copy")
-            is_renewed = holder.owner != first.owner or holder.age_s < least_age_s - _CLOCK_S
-            if is_renewed or time.monotonic() > end_s:
+            if holder.owner != first.owner or time.monotonic() > end_s:
                 raise SyncError(
                     f"sync: {self._store.url}: {holder.owner.words} sweeps this study, and renewed "
                     f"its lease {holder.age_s:.0f} s ago; stop it there, or choose another name "
                     "with --study and other outputs with -o"
                 )
             time.sleep(min(_CHECK_S, holder.left_s))
-            # Read the clock before asking the store, because the store's answer may take long.
-            # Otherwise an old lease could seem renewed.
-            least_age_s = first.age_s + time.monotonic() - read_s
             holder = self._holder(mark)
 
     def _holder(self, mark: LocalMarker | None) -> _Holder | None:
@@ -171,6 +162,7 @@ class RemoteLease:
         while not self._closing.wait(self._every_s):
             try:
                 assert self._mine is not None
+                self._mine = replace(self._mine, n_renewals=self._mine.n_renewals + 1)
                 self._replace(self._mine)
             except SyncError:
                 return  # The next copy checks the lease, and reports its loss.

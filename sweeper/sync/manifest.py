@@ -75,7 +75,8 @@ class Entry:
             file: The file.
             hash: Hash of its content.
         """
-        return cls(hash=hash, mtime_s=min(max(0.0, file.stat().st_mtime), _LATEST_S))
+        mtime_s = max(0.0, file.stat().st_mtime)
+        return cls(hash=hash, mtime_s=min(mtime_s, _LATEST_S))
 
     @property
     def object(self) -> str:
@@ -122,8 +123,9 @@ class Owner(Stored):
         token: Random text that distinguishes this lease from all others.
         copy_id: Id of the folder that is copied.
         folder: Hash of this folder's path. A copy of the folder on the same machine has another
-            hash. Empty if the process runs an earlier version, which stored no hash.
+            hash.
         every_s: Seconds between two renewals.
+        n_renewals: How often the process has renewed the lease.
         has_ended: Whether the lease was released.
     """
 
@@ -131,8 +133,9 @@ class Owner(Stored):
     pid: int
     token: str
     copy_id: str
+    folder: str
     every_s: Interval
-    folder: str = ""
+    n_renewals: int = 0
     has_ended: bool = False
 
     @property

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import shutil
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator, Set
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Set
+from contextlib import closing, suppress
 from pathlib import Path
 
-from ..files import is_private_folder
 from .manifest import Entry
 from .store import Store, StoreError
 
@@ -23,12 +20,13 @@ class Objects:
 
     Args:
         store: Store with the copy.
-        mark: Hash of the path of the study's folder. It is part of the names of temporary folders.
+        folder: Folder for snapshots of databases, in the study's folder. It exists only while a
+            snapshot is sent.
     """
 
-    def __init__(self, store: Store, *, mark: str) -> None:
+    def __init__(self, store: Store, *, folder: Path) -> None:
         self._store = store
-        self._prefix = f"sync-{mark}"
+        self._folder = folder
         self._hashed: dict[str, tuple[object, Entry]] = {}
         self._there: set[str] = set()
 
@@ -74,25 +72,20 @@ class Objects:
             sqlite3.Error: The database cannot be read now.
             StoreError: The store is unavailable.
         """
-        with self._temporary_folder() as folder:
-            file = folder / database.name
+        self._remove_snapshots()  # A killed sweep may have left some.
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        file = self._folder / database.name
+        try:
             snapshot(database, file)
             look(file)
             entry = Entry.of(database, hash=hash_of_file(file))
             self._send(entry, file, _stamp(file))
+        finally:
+            self._remove_snapshots()
         return entry
 
-    @contextmanager
-    def _temporary_folder(self) -> Iterator[Path]:
-        """Yield a private folder with an unpredictable name. Remove it at the end."""
-        with tempfile.TemporaryDirectory(prefix=self._prefix, ignore_cleanup_errors=True) as folder:
-            # Remove folders that killed sweeps of this study have left, but not those of other
-            # users.
-            for left in Path(folder).parent.glob(f"{glob.escape(self._prefix)}*"):
-                with suppress(OSError):
-                    if left != Path(folder) and is_private_folder(left):
-                        shutil.rmtree(left)
-            yield Path(folder)
+    def _remove_snapshots(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def of_file(self, name: str, file: Path) -> Entry | None:
         """Send the current content of a file.

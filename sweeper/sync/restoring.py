@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from ..settings.addresses import Address
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place, replace_database
 from ..trials import TrialState, display_path
-from .contents import NOTEBOOK, STUDY, TRACKING, Contents
+from .contents import STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
-from .store import Store, StoreError
+from .store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +30,6 @@ _NO_STUDY = (
 _STOPPED = "sync: the sweep was stopped while its study was downloaded"
 #: A warning names at most this many files (chosen, not measured).
 _MOST_NAMES = 5
-#: A download that fails is repeated for this many seconds, with this pause (chosen, not measured).
-_PATIENCE_S, _PAUSE_S = 60.0, 1.0
 #: This many objects are downloaded at the same time (chosen, not measured).
 _AT_ONCE = 8
 
@@ -49,9 +46,8 @@ def restore(
 
     Each file is written under a temporary name in its folder, compared with its hash, and renamed.
     The study's database is renamed last, so that the next call starts again if this one is killed.
-    A file whose object is missing or damaged is left out with a warning. So is a file among the
-    notebooks whose name no notebook of a study has. If the study's database is missing or damaged,
-    nothing is restored.
+    A file whose object is missing or damaged is left out with a warning. If the study's database is
+    missing or damaged, nothing is restored.
 
     Args:
         store: Store with the copy.
@@ -72,8 +68,7 @@ def restore(
     try:
         of_mlflow = () if contents.tracking is not None else (TRACKING, "artifacts/")
         wanted = [name for name in manifest.files if not name.startswith(of_mlflow)]
-        strange = {n for n in wanted if n.startswith("notebooks/") and not NOTEBOOK.fullmatch(n)}
-        places = {name: contents.place(name) for name in wanted if name not in strange}
+        places = {name: contents.place(name) for name in wanted}
     except ValueError as error:
         raise SyncError(f"sync: {store.url}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
@@ -83,7 +78,7 @@ def restore(
         if study is None:
             raise SyncError(_NO_STUDY)
     try:
-        _restore_files(store, manifest, contents, places, strange=strange, is_stopped=is_stopped)
+        _restore_files(store, manifest, contents, places, is_stopped)
         if study is not None:
             _move_study(study, contents, has_store=TRACKING in places)
         write_atomically(contents.paths.copied, mark.text)
@@ -99,8 +94,6 @@ def _restore_files(
     manifest: Manifest,
     contents: Contents,
     places: Mapping[str, Path],
-    *,
-    strange: Collection[str],
     is_stopped: Callable[[], bool],
 ) -> None:
     """Download all files except the study's database. Log a warning that names the missing ones.
@@ -110,8 +103,6 @@ def _restore_files(
         manifest: Manifest of the copy.
         contents: Paths of the files on this machine.
         places: Paths of the files to download, by their names in the copy.
-        strange: Names of files among the notebooks that no notebook of a study has. These files are
-            left out.
         is_stopped: Returns whether the sweep was stopped, which ends the download.
     """
 
@@ -130,7 +121,7 @@ def _restore_files(
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
         are_here = zip(files, pool.map(fetch, files), strict=True)
-        lost = [*strange, *(name for name, is_here in are_here if not is_here)]
+        lost = [name for name, is_here in are_here if not is_here]
     finally:
         pool.shutdown(cancel_futures=True)
     if TRACKING in places:
@@ -145,7 +136,7 @@ def _restore_files(
         names = ", ".join(map(repr, lost[:_MOST_NAMES]))
         more = f" and {len(lost) - _MOST_NAMES} more" if len(lost) > _MOST_NAMES else ""
         _log.warning(
-            "remote copy: %s files are missing, damaged or strange in %s, and were left out: %s%s",
+            "remote copy: %s files are missing or damaged in %s, and were left out: %s%s",
             len(lost),
             store.url,
             names,
@@ -248,18 +239,8 @@ def _fetched(
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part = beside(place)
-    until_s = time.monotonic() + _PATIENCE_S
     try:
-        while True:
-            try:
-                is_there = store.get_file(entry.object, part)
-                break
-            except StoreError as error:
-                if is_stopped():
-                    raise StoppedError(_STOPPED) from error
-                if error.is_refusal or time.monotonic() > until_s:
-                    raise
-                time.sleep(_PAUSE_S)
+        is_there = store.patiently(lambda: store.get_file(entry.object, part), is_stopped)
         if is_there and hash_of_file(part) == entry.hash:
             os.utime(part, (entry.mtime_s, entry.mtime_s))
             return part

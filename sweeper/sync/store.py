@@ -9,17 +9,20 @@ import datetime
 import errno
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 import fsspec
 
-from ..errors import SettingsError, first_line
+from ..errors import SettingsError, StoppedError, first_line
 from ..files import ABANDONED_S, PART
 from ..settings.addresses import LOCAL_SCHEME
+
+T = TypeVar("T")
 
 #: URL schemes whose folders have to be made before a file is written. On an object storage, making
 #: a folder would make a bucket.
@@ -37,10 +40,10 @@ _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
+#: A call that fails is repeated for this many seconds, with this pause (chosen, not measured).
+_PATIENCE_S, _PAUSE_S = 60.0, 0.5
 #: Errors of the disk to which an object is downloaded: it is full or read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
-
 #: Pattern of the names of objects that are being written.
 _PART_OF_OURS = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PART)}")
 
@@ -234,6 +237,25 @@ class Store:
                 return float((now - fs.modified(path)).total_seconds())
             except NotImplementedError:
                 return 0.0  # The store has no times, so the object counts as new.
+
+    @staticmethod
+    def patiently(call: Callable[[], T], is_stopped: Callable[[], bool]) -> T:
+        """Return the result of a call. Repeat it for a minute while the store is unavailable.
+
+        Raises:
+            StoreError: The store refuses the call, or is unavailable for longer.
+            StoppedError: The store is unavailable, and the sweep was stopped.
+        """
+        until_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return call()
+            except StoreError as error:
+                if is_stopped():
+                    raise StoppedError("sync: the sweep was stopped") from error
+                if error.is_refusal or time.monotonic() > until_s:
+                    raise
+                time.sleep(_PAUSE_S)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -10,9 +10,8 @@ import logging
 import os
 import shutil
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +80,7 @@ class Artifacts:
     ) -> None:
         self._client = client
         self._experiment_id, self._tell = experiment_id, tell
-        self._paths, self._is_embedded = store.paths, store.is_embedded
-        #: Functions that log a file to a run, by MLflow's id of the run. Only runs that this
-        #: process has created have such a function.
-        self._log_file: dict[str, Callable[..., object]] = {}
+        self._paths = store.paths
         self._has_failed = False
         #: Folder of a page that is being logged. MLflow takes the name of the logged file. The
         #: folder is hidden, because `-o out/{study}/rendered/{run_id}.ipynb` is a user's folder.
@@ -94,21 +90,6 @@ class Artifacts:
     def _remove_pages(self) -> None:
         """Remove the folder of pages, which a killed process may have left."""
         shutil.rmtree(self._rendered, ignore_errors=True)
-
-    def begin(self, mlflow_id: str, uri: str) -> None:
-        """Remember where the files of a new run are stored.
-
-        Otherwise, MLflow's client would read the whole run again to find this place, which takes
-        6 ms of CPU time.
-
-        Args:
-            mlflow_id: MLflow's id of the run.
-            uri: URI of the folder in which MLflow stores the files of the run.
-        """
-        if self._is_embedded:
-            from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-            self._log_file[mlflow_id] = get_artifact_repository(uri).log_artifact
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
         """Log the executed notebook of a trial, if it exists, and its HTML page.
@@ -129,58 +110,67 @@ class Artifacts:
         notebook = record.notebook
         if not os.access(notebook, os.R_OK):
             return f"{_outcome(record)}\n\n{record.message}".strip()
-        rendered = None
+        rendered = self._rendered_page(record)
+        self._log_file(mlflow_id, notebook)
+        name = notebook.name
+        if rendered is not None:
+            name = notebook.with_suffix(".html").name
+            self._log_page(mlflow_id, name, rendered)
+        large = self._log_saved(mlflow_id, record) if record.is_final else ""
+        at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
+        links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
+        return "\n\n".join(filter(None, (_outcome(record), links, large, record.message)))
+
+    def _rendered_page(self, record: TrialRecord) -> list[str] | None:
+        """Render a trial's notebook, and write its cells for the comparison page.
+
+        Returns:
+            None if nbconvert cannot render the notebook.
+        """
         try:
-            rendered = render(notebook)
+            rendered = render(record.notebook)
         except Exception as error:  # noqa: BLE001  an output's converter can raise anything
+            # The notebooks of other trials fail alike, so only the first failure is a warning.
+            level = logging.INFO if self._has_failed else logging.WARNING
+            self._has_failed = True
             _log.log(
-                logging.INFO if self._has_failed else logging.WARNING,
+                level,
                 "trial %s: its notebook cannot be rendered as a page (%s); MLflow has it as .ipynb",
                 record.run_id,
                 first_line(error),
             )
-            # The notebooks of other trials fail alike, so only the first failure is a warning.
-            self._has_failed = True
-        else:
-            with suppress(OSError, ValueError):  # If this fails, a later `export` writes the cells.
-                write_cells(self._paths.page_notebooks, record.run_id, rendered)
-        log_file = partial(
-            self._log_one,
-            self._log_file.pop(mlflow_id, partial(self._client.log_artifact, mlflow_id)),
-        )
-        log_file(notebook)
-        name = notebook.name
-        if rendered is not None:
-            name = notebook.with_suffix(".html").name
-            self._rendered.mkdir(parents=True, exist_ok=True)
-            page = self._rendered / name
-            try:
-                page.write_text(page_of(rendered), encoding="utf-8")
-                log_file(page)
-            finally:
-                self._remove_pages()
-        large = self._log_saved(log_file, record) if record.is_final else ""
-        at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
-        links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
-        return "\n\n".join(filter(None, (_outcome(record), links, large, record.message)))
+            return None
+        with suppress(OSError, ValueError):  # If this fails, a later `export` writes the cells.
+            write_cells(self._paths.page_notebooks, record.run_id, rendered)
+        return rendered
+
+    def _log_page(self, mlflow_id: str, name: str, cells: list[str]) -> None:
+        self._rendered.mkdir(parents=True, exist_ok=True)
+        page = self._rendered / name
+        try:
+            page.write_text(page_of(cells), encoding="utf-8")
+            self._log_file(mlflow_id, page)
+        finally:
+            self._remove_pages()
 
     def names_of(self, record: TrialRecord) -> set[str]:
         """Return the names of all files and folders that `log` writes for a trial."""
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
-    def _log_one(self, log: Callable[..., object], file: Path, above: str | None = None) -> None:
+    def _log_file(self, mlflow_id: str, file: Path, folder: str | None = None) -> None:
+        """Log a file to a folder of a run. None is the run's own folder."""
         self._tell(Upload(file.stat().st_size))
-        log(str(file), above)
+        self._client.log_artifact(mlflow_id, str(file), folder)
 
-    def _log_saved(self, log_file: Callable[..., object], record: TrialRecord) -> str:
+    def _log_saved(self, mlflow_id: str, record: TrialRecord) -> str:
         """Log the artifacts of a trial, except large ones, of which a tag states hash and size.
 
         The executed notebook names the artifacts. Of these, only files in the trial's own folder
         are logged.
 
         Args:
-            log_file: Function that logs a file to a folder of the run.
+            mlflow_id: MLflow's id of the run.
             record: The trial.
 
         Returns:
@@ -200,5 +190,5 @@ class Artifacts:
                 large.append(f"`{folder / name}` ({size(n_bytes)})")
                 continue
             for relative, file in saved.items():
-                log_file(file, os.path.dirname(relative) or None)
+                self._log_file(mlflow_id, file, os.path.dirname(relative) or None)
         return f"Not copied, as it is large: {', '.join(large)}" if large else ""

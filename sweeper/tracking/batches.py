@@ -43,39 +43,38 @@ class Batches:
             Exception: The store is unavailable, or fails for a reason other than these values. Each
                 of MLflow's stores has its own exceptions.
         """
-        try:
-            self._client.log_batch(mlflow_id, metrics=metrics, params=params, tags=tags)
-        except Exception as error:
-            if not _is_refusal(error):
-                raise
-        else:
+        if self._refusal(mlflow_id, metrics, params, tags) is None:
             return
         for metric in metrics:
-            self._log_one(mlflow_id, metric.key, metrics=[metric])
+            self._note(metric.key, self._refusal(mlflow_id, [metric], [], []))
         for param in params:
-            self._log_one(mlflow_id, param.key, params=[param])
+            self._note(param.key, self._refusal(mlflow_id, [], [param], []))
         for tag in tags:
-            self._log_one(mlflow_id, tag.key, tags=[tag])
+            self._note(tag.key, self._refusal(mlflow_id, [], [], [tag]))
 
-    def _log_one(
+    def _refusal(
         self,
         mlflow_id: str,
-        name: str,
-        *,
-        metrics: Sequence[Metric] = (),
-        params: Sequence[Param] = (),
-        tags: Sequence[RunTag] = (),
-    ) -> None:
+        metrics: Sequence[Metric],
+        params: Sequence[Param],
+        tags: Sequence[RunTag],
+    ) -> Exception | None:
+        """Write values to a run in one call. Return the error if MLflow refuses them."""
         try:
             self._client.log_batch(mlflow_id, metrics=metrics, params=params, tags=tags)
         except Exception as error:
             if not _is_refusal(error):
                 raise
-            if name not in self._refused:
-                self._refused.add(name)
-                _log.warning(
-                    "MLflow does not accept %r, so its run lacks it: %s", name, first_line(error)
-                )
+            return error
+        return None
+
+    def _note(self, name: str, refusal: Exception | None) -> None:
+        if refusal is None or name in self._refused:
+            return
+        self._refused.add(name)
+        _log.warning(
+            "MLflow does not accept %r, so its run lacks it: %s", name, first_line(refusal)
+        )
 
 
 def _is_refusal(error: Exception) -> bool:

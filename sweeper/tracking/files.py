@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from ..files import PRIVATE, copy_atomically
+from ..files import PRIVATE, copy_atomically, remove_database
 from ..settings.addresses import Address
 
 _BUSY_TIMEOUT_S = 30
@@ -142,11 +142,13 @@ def _schema(revision: str) -> Schema:
     Without any known revision, the store is assumed to fit.
     """
     spec = find_spec("mlflow")
-    folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
-    files = [file for folder in folders for file in Path(folder, *_MIGRATIONS).glob("*.py")]
-    known = [match for file in files for match in _REVISION.findall(file.read_text("utf-8"))]
-    earlier = {name for kind, name in known if kind == "down_revision"}
-    revisions = {name for kind, name in known if kind == "revision"}
+    if spec is None or spec.origin is None:
+        return Schema.FITS
+    revisions: set[str] = set()
+    earlier: set[str] = set()
+    for file in Path(spec.origin).parent.joinpath(*_MIGRATIONS).glob("*.py"):
+        for kind, name in _REVISION.findall(file.read_text("utf-8")):
+            (revisions if kind == "revision" else earlier).add(name)
     if not revisions:
         return Schema.FITS
     if revision not in revisions:
@@ -185,7 +187,7 @@ def make_store(place: Path) -> None:
         if place.exists():
             return
         beside, kept = place.with_name(f".{place.name}.part"), _kept()
-        _clear(beside)
+        remove_database(beside)
         try:
             if kept.exists():
                 shutil.copyfile(kept, beside)
@@ -198,7 +200,7 @@ def make_store(place: Path) -> None:
                         copy_atomically(beside, kept)
             replace_database(beside, place)
         except BaseException:
-            _clear(beside)
+            remove_database(beside)
             raise
 
 
@@ -229,11 +231,5 @@ def _migrate(file: Path) -> None:
 def replace_database(file: Path, place: Path) -> None:
     """Move an SQLite file to its final path, readable and writable by this user alone."""
     file.chmod(PRIVATE)
-    # Remove also the log of an earlier database, which SQLite would apply to this one.
-    _clear(place)
+    remove_database(place)
     os.replace(file, place)
-
-
-def _clear(file: Path) -> None:
-    for ending in ("", "-journal", "-wal", "-shm"):
-        file.with_name(file.name + ending).unlink(missing_ok=True)

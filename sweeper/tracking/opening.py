@@ -8,6 +8,7 @@ import re
 import shlex
 import socket
 import ssl
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -200,35 +201,52 @@ def _probe(address: Address) -> None:
     server = urllib.parse.urlsplit(address.bare)
     stated = os.environ.get(_DIRECT[0]) or os.environ.get(_DIRECT[1], "")
     direct = [*filter(None, stated.split(",")), str(server.hostname)]
-    proxies = urllib.request.getproxies()
-    proxy = proxies.get(server.scheme, proxies.get("all"))
-    if urllib.request.proxy_bypass(server.netloc):
-        proxy = None
+    proxy = _proxy_for(server)
     if proxy is not None and server.hostname in _LOOPBACK:
         os.environ.update(dict.fromkeys(_DIRECT, ",".join([*direct, *_LOOPBACK])))
         proxy = None
+    health = f"{address.bare.rstrip('/')}/health"
     try:
-        health = f"{address.bare.rstrip('/')}/health"
         # `urlopen` would use the proxies that were set at its first call, so each probe uses a new
         # opener.
         urllib.request.build_opener().open(health, timeout=_PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
-        code = getattr(error, "code", None)
-        if code is not None and (proxy is None or code not in _CODES_OF_PROXIES):
-            return  # The server answers. The first real call shows whether it refuses the user.
-        reason = error if isinstance(error, ssl.SSLError) else getattr(error, "reason", error)
-        if isinstance(reason, ssl.SSLError) and reason.reason != "WRONG_VERSION_NUMBER":
-            # The server answers, by HTTPS. MLflow's client has settings of its own for certificates
-            # (MLFLOW_TRACKING_INSECURE_TLS and others), so the first real call shows the rest.
+        if _is_answer(error, has_proxy=proxy is not None):
             return
-        remedy = ""
+        remedy = "start it, or leave the option out for a store next to the outputs"
         if proxy is not None:
-            remedy = f"the request used the proxy {Address(proxy)}; if the server is reached "
-            remedy += f"without it, set NO_PROXY={','.join(direct)}; else "
+            remedy = (
+                f"the request used the proxy {Address(proxy)}; if the server is reached without "
+                f"it, set NO_PROXY={','.join(direct)}; else {remedy}"
+            )
         raise TrackingError(
-            f"--tracking-uri {address}: the MLflow server does not answer ({reason})",
-            f"{remedy}start it, or leave the option out for a store next to the outputs",
+            f"--tracking-uri {address}: the MLflow server does not answer ({_reason_of(error)})",
+            remedy,
         ) from error
+
+
+def _proxy_for(server: urllib.parse.SplitResult) -> str | None:
+    """Return the proxy that the environment states for a server."""
+    if urllib.request.proxy_bypass(server.netloc):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(server.scheme, proxies.get("all"))
+
+
+def _is_answer(error: Exception, *, has_proxy: bool) -> bool:
+    """Return whether the error of a request means that the server has answered.
+
+    The first real call shows whether the server refuses the user, or has a wrong certificate:
+    MLflow's client has settings of its own for certificates (`MLFLOW_TRACKING_INSECURE_TLS`, …).
+    """
+    if isinstance(error, urllib.error.HTTPError):
+        return not (has_proxy and error.code in _CODES_OF_PROXIES)
+    reason = _reason_of(error)
+    return isinstance(reason, ssl.SSLError) and reason.reason != "WRONG_VERSION_NUMBER"
+
+
+def _reason_of(error: Exception) -> object:
+    return error.reason if isinstance(error, urllib.error.URLError) else error
 
 
 def free_port(first: int) -> int:

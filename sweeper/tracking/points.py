@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from .batches import Batches
 from .messages import Series, TimedPoint
-from .values import is_step, legal, metric
+from .values import legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _log = logging.getLogger(__name__)
+
+#: Name, step and value (as text) of a point that MLflow has.
+_Key = tuple[str, int, str]
 
 
 class LoggedPoints:
@@ -30,9 +33,8 @@ class LoggedPoints:
     def __init__(self, client: MlflowClient, batches: Batches) -> None:
         self._client, self._batches = client, batches
         self._renamed: set[str] = set()
-        self._left_out: set[str] = set()
-        #: Name, step and value (as text) of the points of each run, the newest point last.
-        self._logged: dict[str, dict[tuple[str, int, str], None]] = {}
+        #: Points of each run, the newest point last.
+        self._logged: dict[str, dict[_Key, None]] = {}
 
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
         """Prepare to log the points of a run.
@@ -47,20 +49,24 @@ class LoggedPoints:
 
         If several points are equal, only the first one is logged.
         """
-        if mlflow_id not in self._logged:
-            self.begin(mlflow_id, is_new=False)
-        logged = self._logged[mlflow_id]
-        first_of_equals: dict[tuple[str, int, str], TimedPoint] = {}
+        logged = self._points_of(mlflow_id)
+        new: dict[_Key, TimedPoint] = {}
         for point in points:
             name, step, value, _ = point
-            first_of_equals.setdefault((legal(name), step, repr(value)), point)
-        new = [point for key, point in first_of_equals.items() if key not in logged]
-        metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new]
-        if metrics:
-            self._batches.log(mlflow_id, metrics=[m for m in metrics if m])
-        self._note_renamed({name for name, _, _, _ in new})
-        self._note_left_out({name for name, step, _, _ in new if not is_step(step)})
-        logged.update(((legal(name), step, repr(value)), None) for name, step, value, _ in new)
+            key = legal(name), step, repr(value)
+            if key not in logged:
+                new.setdefault(key, point)
+        if not new:
+            return
+        metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new.values()]
+        self._batches.log(mlflow_id, metrics=[made for made in metrics if made is not None])
+        self._note_renamed({name for name, *_ in new.values()})
+        logged.update(dict.fromkeys(new))
+
+    def _points_of(self, mlflow_id: str) -> dict[_Key, None]:
+        if mlflow_id not in self._logged:
+            self.begin(mlflow_id, is_new=False)
+        return self._logged[mlflow_id]
 
     def _note_renamed(self, names: Set[str]) -> None:
         """Log a warning, once for each series, if the series has another name in MLflow."""
@@ -70,14 +76,6 @@ class LoggedPoints:
                 _log.warning(
                     "MLflow does not accept the name %r: it is called %r there", name, legal(name)
                 )
-
-    def _note_left_out(self, names: Set[str]) -> None:
-        """Log a warning, once for each series, that some of its points are left out."""
-        for name in sorted(names - self._left_out):
-            self._left_out.add(name)
-            _log.warning(
-                "MLflow cannot store steps of more than 64 bits: points of %r are left out", name
-            )
 
     def has_all_names(self, mlflow_id: str, series: Series) -> bool:
         """Return whether points of each of these series were logged in this process.
@@ -96,16 +94,13 @@ class LoggedPoints:
             series: Points of the trial.
             final: Final scores by name. A final score may also be the last point of a series.
         """
-        if mlflow_id not in self._logged:
-            self.begin(mlflow_id, is_new=False)
         known = {
             legal(name): {(step, repr(float(value))) for step, value in points}
             for name, points in series.items()
         }
         ends = {(legal(name), repr(value)) for name, value in final.items()}
-        for name, step, text in self._logged[mlflow_id]:
-            is_known = name not in known or (step, text) in known[name] or (name, text) in ends
-            if not is_known:
+        for name, step, text in self._points_of(mlflow_id):
+            if name in known and (step, text) not in known[name] and (name, text) not in ends:
                 return True
         return False
 
@@ -125,12 +120,13 @@ class LoggedPoints:
         """Forget the points of a run that has ended."""
         self._logged.pop(mlflow_id, None)
 
-    def _stored(self, mlflow_id: str) -> dict[tuple[str, int, str], None]:
+    def _stored(self, mlflow_id: str) -> dict[_Key, None]:
         points = [
             point
             for name in self._client.get_run(mlflow_id).data.metrics
             for point in self._client.get_metric_history(mlflow_id, name)
         ]
         points.sort(key=lambda point: point.timestamp, reverse=True)
-        newest_first = dict.fromkeys((point.key, point.step, repr(point.value)) for point in points)
+        keys = [(point.key, point.step, repr(point.value)) for point in points]
+        newest_first = dict.fromkeys(keys)
         return dict.fromkeys(reversed(newest_first))

@@ -23,7 +23,7 @@ from .values import RUN_ID_TAG, STUDY_ID_TAG, as_params, as_tags, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Metric, Run
 
 _log = logging.getLogger(__name__)
 
@@ -70,9 +70,11 @@ class RunWriter:
         self._batches = Batches(client)
         self._points = LoggedPoints(client, self._batches)
         self._artifacts = Artifacts(client, experiment_id, store, tell)
-        found = self._search()
-        self.runs = {_run_id_of(run): str(run.info.run_id) for run in found}
-        newest = {_run_id_of(run): run for run in [*self._search(is_deleted=True), *found]}
+        self.runs: dict[str, str] = {}
+        newest = {_run_id_of(run): run for run in self._search(is_deleted=True)}
+        for run in self._search():
+            self.runs[_run_id_of(run)] = str(run.info.run_id)
+            newest[_run_id_of(run)] = run
         self.attempts = {
             run_id: str(run.data.tags.get(_ATTEMPT, ""))
             for run_id, run in newest.items()
@@ -150,40 +152,17 @@ class RunWriter:
         """
         mlflow_id, is_new = self._run_of(record)
         if not is_new and self._points.has_others(mlflow_id, series, final=record.scores):
-            # An earlier attempt has logged other numbers, and MLflow cannot remove points.
-            if self._has_of_notebook(mlflow_id, record, [*described, *series, *record.scores]):
-                nested_id = self._set_aside(
-                    record.run_id,
-                    name=f"{record.run_id}.attempt{record.attempt - 1}",
-                    note=f"Attempt {record.attempt} of trial {record.run_id} has other results, "
-                    "which are in the run above this one. This run keeps what the notebook has "
-                    "logged itself.",
-                )
-            else:
-                nested_id = None
-                self._client.set_terminated(mlflow_id, status="KILLED")
-                self._delete(record.run_id)
-            mlflow_id, is_new = self._run_of(record)
-            if nested_id is not None:
-                self._client.set_tag(nested_id, _PARENT, mlflow_id)
+            names = [*described, *series, *record.scores]
+            mlflow_id, is_new = self._replaced_run(mlflow_id, record, names), True
         if not is_new and not self._points.has_all_names(mlflow_id, series):
             self._points.begin(mlflow_id, is_new=False)
-        points = [  # If two points have the same step, MLflow shows the later one.
-            (name, step, value, at_ms - len(scraped) + i)
-            for name, scraped in series.items()
-            for i, (step, value) in enumerate(scraped)
-        ]
-        self._points.log(mlflow_id, [*reported, *points])  # `points` also contains printed points.
-        metrics = []
-        for name, value in record.scores.items() if record.is_final else ():
-            step, newest = self._points.newest(mlflow_id, name)
-            if newest != value:  # MLflow's table of runs shows the newest value of the last step.
-                metrics.append(metric(name, value, step, at_ms + 1))
+        self._points.log(mlflow_id, [*reported, *_timed(series, at_ms)])
+        metrics = self._final_metrics(mlflow_id, record, at_ms + 1)
         self._points.end(mlflow_id)
         run_tags = as_tags({**tags, **_tags_of(record), **stage_tags(record)})
         self._batches.log(
             mlflow_id,
-            metrics=[made for made in metrics if made],
+            metrics=metrics,
             params=as_params(described),
             tags=run_tags,
         )
@@ -256,6 +235,53 @@ class RunWriter:
 
     # --- parts of these calls --------------------------------------------------------------------
 
+    def _replaced_run(self, mlflow_id: str, record: TrialRecord, names: Iterable[str]) -> str:
+        """Create a new run of a trial, because an earlier attempt has logged other numbers.
+
+        MLflow cannot remove points. The earlier run is deleted, unless the notebook has logged to
+        it. Then the earlier run is renamed, and nested in the new one.
+
+        Args:
+            mlflow_id: MLflow's id of the earlier run.
+            record: The trial.
+            names: Names of the params, series and scores that the sweep writes.
+
+        Returns:
+            MLflow's id of the new run.
+        """
+        is_kept = self._has_of_notebook(mlflow_id, record, names)
+        if is_kept:
+            self._set_aside(
+                record.run_id,
+                name=f"{record.run_id}.attempt{record.attempt - 1}",
+                note=f"Attempt {record.attempt} of trial {record.run_id} has other results, "
+                "which are in the run above this one. This run keeps what the notebook has logged "
+                "itself.",
+            )
+        else:
+            self._client.set_terminated(mlflow_id, status="KILLED")
+            self._client.delete_run(mlflow_id)
+            self._forget(record.run_id)
+        new_id, _ = self._run_of(record)
+        if is_kept:
+            self._client.set_tag(mlflow_id, _PARENT, new_id)
+        return new_id
+
+    def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
+        """Return the final scores that are not the newest values of their series.
+
+        MLflow's table of runs shows the newest value of the last step.
+        """
+        metrics: list[Metric] = []
+        if not record.is_final:
+            return metrics
+        for name, value in record.scores.items():
+            step, newest = self._points.newest(mlflow_id, name)
+            made = metric(name, value, step, at_ms)
+            if newest != value and made is not None:
+                metrics.append(made)
+        return metrics
+
     def _search(self, wanted: str = "", *, is_deleted: bool = False) -> list[Run]:
         """Return the runs of the study, without the runs of an earlier study of the same name.
 
@@ -305,7 +331,6 @@ class RunWriter:
                 )
             mlflow_id = self.runs[run_id] = str(created.info.run_id)
             self._points.begin(mlflow_id, is_new=True)
-            self._artifacts.begin(mlflow_id, str(created.info.artifact_uri))
             return mlflow_id, True
         return self.runs[run_id], False
 
@@ -339,7 +364,7 @@ class RunWriter:
         nested = f"tags.`{_PARENT}` = '{mlflow_id}'"
         return bool(others or self._client.search_runs([self.experiment_id], nested, max_results=1))
 
-    def _set_aside(self, run_id: str, *, name: str, note: str) -> str:
+    def _set_aside(self, run_id: str, *, name: str, note: str) -> None:
         """Rename a run, and remove the study's id from its tags.
 
         MLflow keeps the run, but it no longer counts as a trial of the study.
@@ -348,9 +373,6 @@ class RunWriter:
             run_id: Run id of the trial that had the run.
             name: The run's new name.
             note: Text for MLflow's page of the run.
-
-        Returns:
-            MLflow's id of the run.
         """
         mlflow_id = self.runs[run_id]
         tags = {STUDY_ID_TAG: "", NOTE_TAG: note}
@@ -360,11 +382,6 @@ class RunWriter:
         self._client.update_run(mlflow_id, name=name)
         self._batches.log(mlflow_id, tags=as_tags(tags))
         self._forget(run_id)
-        return mlflow_id
-
-    def _delete(self, run_id: str) -> None:
-        self._client.delete_run(self.runs[run_id])
-        self._forget(run_id)
 
     def _forget(self, run_id: str) -> None:
         self._points.end(self.runs.pop(run_id))
@@ -373,6 +390,19 @@ class RunWriter:
 def _run_id_of(run: Run) -> str:
     """Return the run id of the trial of an MLflow run, which users may have renamed."""
     return str(run.data.tags.get(RUN_ID_TAG, run.info.run_name))
+
+
+def _timed(series: Series, at_ms: int) -> list[TimedPoint]:
+    """Return the points of series, each with a time before the end of the trial.
+
+    If two points have the same step, MLflow shows the later one.
+    """
+    points: list[TimedPoint] = []
+    for name, scraped in series.items():
+        begin_ms = at_ms - len(scraped)
+        for index, (step, value) in enumerate(scraped):
+            points.append((name, step, value, begin_ms + index))
+    return points
 
 
 def _tags_of(record: TrialRecord) -> dict[str, str]:

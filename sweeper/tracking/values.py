@@ -40,15 +40,15 @@ def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
     A param `lr` on a logarithmic scale is followed by its logarithm, `log10_lr`, because MLflow's
     parallel coordinates have no logarithmic axes.
     """
-    names = dict.fromkeys([*space, *params])
-    texts = {name: value_text(params[name]) if name in params else "n/a" for name in names}
+    texts = dict.fromkeys(space, "n/a")
+    texts |= {name: value_text(value) for name, value in params.items()}
     for name in space.log_names:
         if log10_name(name) in space:  # The user sweeps a param of this name.
             continue
-        value = params.get(name)
-        texts[log10_name(name)] = (
-            f"{math.log10(value):.6f}" if isinstance(value, int | float) else "n/a"
-        )
+        value, text = params.get(name), "n/a"
+        if isinstance(value, int | float):
+            text = f"{math.log10(value):.6f}"
+        texts[log10_name(name)] = text
     return texts
 
 
@@ -64,14 +64,9 @@ def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | No
     """
     from mlflow.entities import Metric
 
-    if math.isinf(value) or not is_step(step):
+    if math.isinf(value) or abs(step) > _MAX_STEP:
         return None
     return Metric(legal(name), value, timestamp_ms, step)
-
-
-def is_step(step: int) -> bool:
-    """Return whether MLflow's stores can hold a step."""
-    return abs(step) <= _MAX_STEP
 
 
 def as_tags(tags: Mapping[str, str]) -> list[RunTag]:

@@ -39,7 +39,10 @@ def view_of(space: SearchSpace, objectives: Mapping[str, Objective], *, study_id
         objectives: Objectives, by the names of their scores.
         study_id: Id of the study.
     """
-    logs = {name: log10_name(name) for name in space.log_names}
+    params = []
+    for name, dimension in space.items():
+        if not dimension.when:
+            params.append(log10_name(name) if name in space.log_names else name)
     metrics = [legal(name) for name in objectives]
     chart = {
         "uuid": "sweeper-parallel-coordinates",
@@ -48,7 +51,7 @@ def view_of(space: SearchSpace, objectives: Mapping[str, Objective], *, study_id
         "deleted": False,
         "isGenerated": False,
         "runsCountToCompare": _MOST_RUNS,
-        "selectedParams": [logs.get(n, n) for n, dimension in space.items() if not dimension.when],
+        "selectedParams": params,
         "selectedMetrics": metrics,
         "showAllRuns": True,
         "displayName": "Parallel coordinates",

@@ -29,7 +29,6 @@ from .insights import (
     Front,
     Importance,
     Insights,
-    LeaveOut,
     Mattered,
     Mean,
     MoreSeeds,
@@ -71,6 +70,7 @@ from .records import (
     TrialSpec,
     TrialState,
     Value,
+    clipped,
     is_number,
     params_line,
     short_text,
@@ -91,7 +91,7 @@ from .results import (
     trial_json,
 )
 from .running import RunningTrial
-from .score_ranks import RANKS, Disagreement, ScoreRank, lesser_name
+from .score_ranks import Disagreement, ScoreRank, lesser_name
 
 __all__ = [
     "DEFAULT_BEST",
@@ -100,7 +100,6 @@ __all__ = [
     "FOLDS",
     "NO_NOTE",
     "OF_PARAMS",
-    "RANKS",
     "Ablate",
     "Action",
     "AloneOn",
@@ -126,7 +125,6 @@ __all__ = [
     "Insights",
     "KernelUse",
     "LearnedTrial",
-    "LeaveOut",
     "Machine",
     "Mattered",
     "Mean",
@@ -165,6 +163,7 @@ __all__ = [
     "as_template",
     "attempt_path",
     "best_trials",
+    "clipped",
     "confirmed_runs",
     "count_by_state",
     "counts_line",

@@ -46,6 +46,40 @@ class ConfirmedTrial:
     scores: Mapping[int, float]
     is_complete: bool
 
+    @classmethod
+    def of_runs(
+        cls,
+        run_id: str,
+        params: Params,
+        runs: Mapping[int, TrialRecord],
+        *,
+        objective: str,
+        places: Sequence[int],
+        search_score: float | None = None,
+    ) -> Self:
+        """Make the record of a trial from its runs.
+
+        Args:
+            run_id: Run id of the trial in the search, or the change of params in words.
+            params: Params of all runs.
+            runs: Runs by seed or fold.
+            objective: Name of the score.
+            places: Seeds or folds of which each must have a score.
+            search_score: Score in the search. None if there is none.
+        """
+        scores = {}
+        for place, run in runs.items():
+            if place in places and has_score(run, objective):
+                scores[place] = run.scores[objective]
+        return cls(
+            run_id=run_id,
+            params=params,
+            search_score=search_score,
+            runs=runs,
+            scores=scores,
+            is_complete=len(scores) == len(places),
+        )
+
     @cached_property
     def mean(self) -> float | None:
         """Mean of the scores over the fresh seeds. None if no run has completed."""
@@ -78,7 +112,8 @@ class ConfirmedTrial:
         They show it if the 95 % confidence interval of the mean difference on the same seeds
         excludes 0.
         """
-        low, high = interval_of([score - other.scores[seed] for seed, score in self.scores.items()])
+        gaps = [score - other.scores[seed] for seed, score in self.scores.items()]
+        low, high = interval_of(gaps)
         return not low <= 0 <= high
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +121,7 @@ class ConfirmedTrial:
         return {
             "mean": self.mean,
             "std": self.std,
-            "interval": self.interval and list(self.interval),
+            "interval": None if self.interval is None else list(self.interval),
             "seeds": len(self.scores),
             "search_score": self.search_score,
         }
@@ -128,24 +163,21 @@ class Confirmation:
             records: Records of the study's trials, in the order of their numbers.
         """
         name, seeds = plan["objective"], list(plan["seeds"])
-        runs: dict[object, dict[int, TrialRecord]] = {}
+        runs: dict[str, dict[int, TrialRecord]] = {}
         for record in records:  # A retry has a larger number, and comes after the first attempt.
             if record.seed in seeds and record.number >= plan.get("since", 0):
                 keep_run(runs.setdefault(key_of(record.params), {}), record.seed, record, name)
-        trials = []
-        for trial in plan["trials"]:
-            own = runs.get(key_of(trial["params"]), {})
-            scores = {seed: run.scores[name] for seed, run in own.items() if has_score(run, name)}
-            trials.append(
-                ConfirmedTrial(
-                    run_id=trial["run_id"],
-                    params=trial["params"],
-                    search_score=trial["score"],
-                    runs=own,
-                    scores=scores,
-                    is_complete=len(scores) == len(seeds),
-                )
+        trials = [
+            ConfirmedTrial.of_runs(
+                trial["run_id"],
+                trial["params"],
+                runs.get(key_of(trial["params"]), {}),
+                objective=name,
+                places=seeds,
+                search_score=trial["score"],
             )
+            for trial in plan["trials"]
+        ]
         sign = 1 if plan["direction"] == "maximize" else -1
         complete = [trial for trial in trials if trial.is_complete]
         complete.sort(key=lambda trial: -sign * (trial.mean or 0.0))
@@ -160,7 +192,9 @@ class Confirmation:
         )
 
     def __repr__(self) -> str:
-        means = [f"{t.run_id} {t.mean:.6g}" for t in self.ranking if t.mean is not None]
+        means = [
+            f"{trial.run_id} {trial.mean:.6g}" for trial in self.ranking if trial.mean is not None
+        ]
         return f"<{self.headline}: {', '.join(means) or 'no run has ended'}>"
 
     def _repr_html_(self) -> str:
@@ -182,8 +216,13 @@ class Confirmation:
     @property
     def n_missing(self) -> int:
         """Number of runs that have not ended."""
-        runs = (trial.runs.get(seed) for trial in self.ranking for seed in self.seeds)
-        return sum(run is None or not run.is_final for run in runs)
+        n_missing = 0
+        for trial in self.ranking:
+            for seed in self.seeds:
+                run = trial.runs.get(seed)
+                if run is None or not run.is_final:
+                    n_missing += 1
+        return n_missing
 
     @cached_property
     def winner(self) -> ConfirmedTrial | None:
@@ -214,16 +253,22 @@ class Confirmation:
         Each gain is the 95 % confidence interval of the mean difference between the ablated trial
         and the changed trial on the same seeds. It is positive if the ablated trial is better.
         """
-        complete = {trial.run_id: trial.scores for trial in self.ranking if trial.is_complete}
-        ablated = complete.pop(self.ablated, None) if self.ablated else None
-        if ablated is None:
+        complete = {trial.run_id: trial for trial in self.ranking if trial.is_complete}
+        if self.ablated not in complete:
             return {}
-        found = {}
-        for change, scores in complete.items():
-            gains = [self.sign * (ablated[seed] - score) for seed, score in scores.items()]
-            found[change] = interval_of(gains)
+        ablated = complete.pop(self.ablated)
+        found = {change: self._gain(ablated, trial) for change, trial in complete.items()}
         most_valuable_first = sorted(found, key=lambda change: -sum(found[change]))
         return {change: found[change] for change in most_valuable_first}
+
+    def _gain(self, better: ConfirmedTrial, other: ConfirmedTrial) -> tuple[float, float]:
+        """Return the confidence interval of a trial's mean gain over another one.
+
+        It is computed over the seeds that both have run.
+        """
+        both = better.scores.keys() & other.scores.keys()
+        gains = [self.sign * (better.scores[seed] - other.scores[seed]) for seed in both]
+        return interval_of(gains)
 
     def gain_over(self, other: Confirmation) -> tuple[float, float] | None:
         """Return the confidence interval of the winner's mean gain over another study's winner.
@@ -241,11 +286,9 @@ class Confirmation:
             return None
         if (self.objective, self.sign) != (other.objective, other.sign):
             return None
-        seeds = ours.scores.keys() & theirs.scores.keys()
-        if len(seeds) < 2 or not (ours.std or theirs.std):
-            return None
-        gains = [self.sign * (ours.scores[seed] - theirs.scores[seed]) for seed in seeds]
-        return interval_of(gains)
+        n_same = len(ours.scores.keys() & theirs.scores.keys())
+        is_noisy = bool(ours.std or theirs.std)
+        return self._gain(ours, theirs) if n_same > 1 and is_noisy else None
 
     @property
     def decides(self) -> bool:
@@ -271,7 +314,7 @@ class Confirmation:
     @property
     def own_best(self) -> list[TrialRecord]:
         """The winner's first run in the confirming study. Empty if there is no winner."""
-        return [] if self.winner is None else [*self.winner.runs.values()][:1]
+        return [] if self.winner is None else list(self.winner.runs.values())[:1]
 
     def best_of(
         self, search: Iterable[TrialRecord], best: Sequence[TrialRecord]
@@ -307,26 +350,31 @@ class Confirmation:
         }
 
     def _entry(self, trial: ConfirmedTrial) -> dict[str, Any]:
-        runs = [
-            {
-                "run_id": trial.runs[seed].run_id,
-                "seed": seed,
-                "state": str(trial.runs[seed].state),
-                "score": trial.scores.get(seed),
-                "notebook": display_path(trial.runs[seed].notebook),
-            }
-            for seed in self.seeds
-            if seed in trial.runs
-        ]
+        runs = []
+        for seed in self.seeds:
+            run = trial.runs.get(seed)
+            if run is not None:
+                entry = {
+                    "run_id": run.run_id,
+                    "seed": seed,
+                    "state": str(run.state),
+                    "score": trial.scores.get(seed),
+                    "notebook": display_path(run.notebook),
+                }
+                runs.append(entry)
         return {"run_id": trial.run_id, **trial.to_json(), "runs": runs}
 
 
 def _row_of(trial: ConfirmedTrial) -> tuple[str, list[str], list[str]]:
     """Return a trial's row of the table in Jupyter, in the form that `linked_table` accepts."""
-    interval = " to ".join(map(short_text, trial.interval or ())) or None
+    interval = None
+    if trial.interval is not None:
+        interval = " to ".join(map(short_text, trial.interval))
     values = (trial.mean, interval, trial.std, trial.search_score)
-    scores = {seed: trial.scores.get(seed, run.state) for seed, run in trial.runs.items()}
-    links = [link(trial.runs[seed].notebook, short_text(score)) for seed, score in scores.items()]
+    links = []
+    for seed, run in trial.runs.items():
+        score = trial.scores.get(seed, run.state)
+        links.append(link(run.notebook, short_text(score)))
     return trial.run_id, ["" if value is None else short_text(value) for value in values], links
 
 
@@ -380,7 +428,7 @@ def best_trials(
     sign = -1 if direction == "maximize" else 1
     scored = [record for record in records if has_score(record, objective)]
     scored.sort(key=lambda record: (sign * record.scores[objective], record.number))
-    by_params: dict[object, TrialRecord] = {}
+    by_params: dict[str, TrialRecord] = {}
     for record in scored:
         by_params.setdefault(key_of(record.params), record)
     return [*by_params.values()][:count]

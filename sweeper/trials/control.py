@@ -98,7 +98,7 @@ class Control:
         is_off_gpu: Whether the trial's GPU memory is in host memory, or on its way there or back.
             Then a stop ends the kernel at once.
         chore: Work that the trial's slot does for the sweep before the trial begins, such as a
-            comparison of forked with started kernels. None if there is none.
+            comparison of forked with fresh kernels. None if there is none.
     """
 
     def __init__(self, make_room: Callable[[Blocked], object] = lambda _: None) -> None:

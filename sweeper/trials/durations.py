@@ -27,13 +27,16 @@ def seconds_left(
             frozen is the predicted number of trials at once.
         to_start: Number of trials that have not begun.
     """
-    took_s = [r.duration_s for r in records if r.is_final and r.state is not TrialState.FAILED]
+    took_s = [
+        record.duration_s
+        for record in records
+        if record.is_final and record.state is not TrialState.FAILED
+    ]
     if not took_s:
         return None
     each_s = math.fsum(took_s) / len(took_s)
-    left_s = [
-        max(each_s - trial.elapsed_s, _OVERDUE * each_s) for trial in running if not trial.is_frozen
-    ]
-    at_once = max(1, sum(not (trial.waits_for or trial.is_frozen) for trial in running))
+    thawed = [trial for trial in running if not trial.is_frozen]
+    left_s = [max(each_s - trial.elapsed_s, _OVERDUE * each_s) for trial in thawed]
+    at_once = max(1, sum(not trial.waits_for for trial in thawed))
     together_s = (math.fsum(left_s) + to_start * each_s) / at_once
-    return max(together_s, max(left_s, default=0.0))
+    return max([together_s, *left_s])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from .records import Params, Value, value_text
 
@@ -172,11 +172,6 @@ class NumberRange:
         return self.low, self.high
 
     @property
-    def values(self) -> Sequence[Value]:
-        """The same values as `ends`, under the name that `ValueSet` uses for its values."""
-        return self.ends
-
-    @property
     def tried(self) -> tuple[float, float]:
         """Smallest and largest value of the param in all trials."""
         return self.tried_low, self.tried_high
@@ -197,7 +192,6 @@ class ValueSet:
 
     param: str
     values: Sequence[Value]
-    open_end: ClassVar[None] = None
 
     def contains(self, value: Value) -> bool:
         """Return whether a value of the param is one of these values."""
@@ -313,24 +307,6 @@ class Correct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveOut:
-    """Advice to leave a region out of the search space, because most trials in it fail.
-
-    Attributes:
-        region: The region.
-        study: Folder of this study, if the region can only be left out in another study, because
-            the choices of a param cannot change within a study. None if this study can leave it
-            out.
-        trials: Number of trials that the study needs to run some without the region. None if some
-            are left to run.
-    """
-
-    region: Region
-    study: str | None = None
-    trials: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Widen:
     """Advice to widen a range, because the best trials are at one of its ends.
 
@@ -395,7 +371,7 @@ class Ablate:
     study: str
 
 
-Action = Resume | Correct | LeaveOut | Widen | Confirm | MoreSeeds | MoreTrials | Ablate
+Action = Resume | Correct | Widen | Confirm | MoreSeeds | MoreTrials | Ablate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

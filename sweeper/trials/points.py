@@ -91,10 +91,12 @@ class Points:
             # The step of a printed number is its position among all printed numbers of the score,
             # including those of earlier attempts.
             names = [*point.metrics, *point.unread, *point.too_slow]
-            before = max((self._steps_before.get(name, 0) for name in names), default=0)
-            point = replace(point, step=point.step + before)
+            before = [self._steps_before.get(name, 0) for name in names]
+            point = replace(point, step=point.step + max(before, default=0))
         self._keep(point)
-        self._hand_on(replace(point, metrics=self._counted(point), unread={}, too_slow=()))
+        counted = self._counted(point)
+        if counted:
+            self._hand_on(replace(point, metrics=counted, unread={}, too_slow=()))
 
     def _counted(self, point: Point) -> dict[str, float]:
         """Return the values of a point for subscribers, by the names under which they get them."""
@@ -109,8 +111,6 @@ class Points:
         return counted
 
     def _hand_on(self, point: Point) -> None:
-        if not point.metrics:
-            return
         if point.step is not None and point.step != self.step:
             self.step = point.step
             self.steps += 1

@@ -57,6 +57,11 @@ def params_line(params: Params) -> str:
     return ", ".join(f"{name}={short_text(value)}" for name, value in params.items())
 
 
+def clipped(line: str, width: int) -> str:
+    """Return a line without its end if it has more characters than `width`."""
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
 def some_of(names: Sequence[str], most: int) -> str:
     """Join the first names in one line, with the number of further names.
 
@@ -126,7 +131,7 @@ class Reason(StrEnum):
     #: No working GPU is left. The sweep ends, and the same command runs the trial again.
     NO_GPU = "no_gpu"
     #: The trial ran in a forked kernel, and no comparison has shown that forked kernels give the
-    #: same numbers as started ones. So it runs again in a started kernel.
+    #: same numbers as fresh ones. So it runs again in a fresh kernel.
     UNPROVEN = "unproven"
     #: `stop STUDY RUN_ID` ended the trial. It counts as one of `study.trials`.
     BY_HAND = "by_hand"
@@ -437,8 +442,11 @@ class TrialRecord(TrialEnd):
     @property
     def _ending(self) -> str:
         """State, scores and message of the trial in one line."""
-        scores = [f"{name}={value:.6g}" for name, value in self.scores.items()]
-        return ", ".join([str(self.state), *scores, *self.message.strip().splitlines()[:1]])
+        words = [str(self.state)]
+        words += [f"{name}={value:.6g}" for name, value in self.scores.items()]
+        if self.first_line:
+            words.append(self.first_line)
+        return ", ".join(words)
 
     def ended(self, outcome: TrialEnd) -> TrialRecord:
         """Return a copy of the record with the end of an attempt."""

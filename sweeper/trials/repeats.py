@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from math import inf
+from math import inf, sqrt
 from statistics import fmean
 from typing import Any
 
@@ -48,18 +48,13 @@ class Repeats:
             params.setdefault(record.proposal, own)
             keep_run(runs.setdefault(record.proposal, {}), place, record, name)
         self.proposals: dict[int, ConfirmedTrial] = {}
-        for number, runs_of_it in runs.items():
-            kept = {place: run for place, run in runs_of_it.items() if place in plan["values"]}
-            scores = {
-                place: run.scores[name] for place, run in kept.items() if has_score(run, name)
-            }
-            self.proposals[number] = ConfirmedTrial(
-                run_id=run_id_of(number),
-                params=params[number],
-                search_score=None,
-                runs=runs_of_it,
-                scores=scores,
-                is_complete=len(scores) == len(plan["values"]),
+        for number, by_place in runs.items():
+            self.proposals[number] = ConfirmedTrial.of_runs(
+                run_id_of(number),
+                params[number],
+                by_place,
+                objective=name,
+                places=plan["values"],
             )
 
     @property
@@ -78,16 +73,17 @@ class Repeats:
         Args:
             count: Number of complete proposals to return.
         """
-        open_ = (
-            proposal for proposal in self.proposals.values() if self._may_be_completed(proposal)
-        )
-        undecided = [proposal for proposal in open_ if not self.has_lost(proposal)]
-        return [*self.ranking[:count], *undecided]
+        found = self.ranking[:count]
+        for proposal in self.proposals.values():
+            if self._may_be_completed(proposal) and not self.has_lost(proposal):
+                found.append(proposal)
+        return found
 
     def _may_be_completed(self, proposal: ConfirmedTrial) -> bool:
-        name = self.plan["objective"]
-        is_lost = any(run.is_final and not has_score(run, name) for run in proposal.runs.values())
-        return not proposal.is_complete and not is_lost
+        if proposal.is_complete:
+            return False
+        runs, name = proposal.runs.values(), self.plan["objective"]
+        return all(has_score(run, name) or not run.is_final for run in runs)
 
     def has_lost(self, proposal: ConfirmedTrial) -> bool:
         """Return whether a proposal is significantly worse than the best one.
@@ -96,9 +92,8 @@ class Repeats:
         5 % level. The variance of the test is that of the differences to the best proposal, pooled
         over all proposals. So one run of a proposal can be enough.
         """
-        best = self._best
-        own = () if best is None else self._gaps(proposal, best)
-        return bool(own) and fmean(own) > self._least_gap / len(own) ** 0.5
+        gaps = self._gaps(proposal)
+        return bool(gaps) and fmean(gaps) > self._least_gap / len(gaps) ** 0.5
 
     @cached_property
     def _least_gap(self) -> float:
@@ -109,12 +104,13 @@ class Repeats:
         from scipy.special import stdtrit
 
         squares, freedom = 0.0, 0
-        if (best := self._best) is None:
-            return inf
-        for gaps in (self._gaps(proposal, best) for proposal in self.proposals.values()):
+        for proposal in self.proposals.values():
+            gaps = self._gaps(proposal)
             squares += sum((gap - fmean(gaps)) ** 2 for gap in gaps)
             freedom += max(len(gaps) - 1, 0)
-        return float(stdtrit(freedom, _LEVEL)) * (squares / freedom) ** 0.5 if freedom else inf
+        if freedom == 0:
+            return inf
+        return float(stdtrit(freedom, _LEVEL)) * sqrt(squares / freedom)
 
     def value(self, proposal: ConfirmedTrial) -> float | None:
         """Return the mean of a proposal for the sampler. None if no run has completed.
@@ -122,11 +118,11 @@ class Repeats:
         If some folds were not run, the mean is estimated as the best proposal's mean minus the mean
         difference on the folds that both have run.
         """
-        best = self._best
-        if not self.by_fold or proposal.is_complete or best is None or best.mean is None:
+        gaps = self._gaps(proposal)
+        if not self.by_fold or proposal.is_complete or not gaps:
             return proposal.mean
-        gaps = self._gaps(proposal, best)
-        return best.mean - self.sign * fmean(gaps) if gaps else proposal.mean
+        assert self._best is not None and self._best.mean is not None, "it has scores"
+        return self._best.mean - self.sign * fmean(gaps)
 
     def confirmation(self, study: str) -> Confirmation:
         """Return the ranking of the means as a `Confirmation`, so that it is shown like one."""
@@ -152,12 +148,13 @@ class Repeats:
     def _worth(self, proposal: ConfirmedTrial) -> float:
         return -self.sign * (proposal.mean or 0.0)
 
-    def _gaps(self, proposal: ConfirmedTrial, best: ConfirmedTrial) -> Sequence[float]:
+    def _gaps(self, proposal: ConfirmedTrial) -> Sequence[float]:
         """Return by how much the best proposal's scores are better than another proposal's.
 
         There is one number for each seed or fold that both have run.
         """
-        if proposal is best:
+        best = self._best
+        if best is None or proposal is best:
             return ()
         both = best.scores.keys() & proposal.scores.keys()
         return [self.sign * (best.scores[place] - proposal.scores[place]) for place in both]

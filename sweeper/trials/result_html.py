@@ -36,16 +36,13 @@ def headline(
         objectives: Names of the objectives.
         confirmed_mean: Mean over fresh seeds of the best trial. None if it was not confirmed.
     """
-    fresh = (
-        "" if confirmed_mean is None else f", by a mean of {confirmed_mean:.6g} over fresh seeds"
-    )
-    scores = [
-        f"best: {record.run_id}, "
-        + ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
-        + fresh
-        for record in best[:1]
-    ]
-    return "; ".join([f"study {study}: {counts_line(counts)}", *scores])
+    line = f"study {study}: {counts_line(counts)}"
+    if best:
+        scores = [f"{name}={best[0].scores[name]:.6g}" for name in objectives]
+        line += f"; best: {', '.join([best[0].run_id, *scores])}"
+        if confirmed_mean is not None:
+            line += f", by a mean of {confirmed_mean:.6g} over fresh seeds"
+    return line
 
 
 def counts_line(counts: Mapping[str, int]) -> str:
@@ -55,12 +52,11 @@ def counts_line(counts: Mapping[str, int]) -> str:
 
 def sentences_list(sentences: Sequence[Sentence]) -> str:
     """Return the sentences of a study's answer as an HTML list, each with its topic."""
-    items = (
-        f"<dt><strong>{html.escape(topic)}</strong></dt><dd>{_with_code(text)}</dd>"
-        for topic, text in sentences
-    )
+    items = ""
+    for topic, text in sentences:
+        items += f"<dt><strong>{html.escape(topic)}</strong></dt><dd>{_with_code(text)}</dd>"
     style = "display:grid;grid-template-columns:max-content auto;gap:0 1em;text-align:left"
-    return f'<dl style="{style}">{"".join(items)}</dl>' if sentences else ""
+    return f'<dl style="{style}">{items}</dl>'
 
 
 def _with_code(text: str) -> str:
@@ -83,11 +79,9 @@ def trials_table(
     rows = sorted(records, key=lambda record: (record.number not in first, record.number))
     params = [*dict.fromkeys(name for record in records for name in record.params)]
     names = ("run_id", "state", *objectives, "duration_s", *params)
-    head = "".join(_cell(name, "th") for name in names)
-    body = "".join(f"<tr>{_row(record, objectives, params)}</tr>" for record in rows[:MOST_ROWS])
+    table = _table(names, [_row(record, objectives, params) for record in rows[:MOST_ROWS]])
     left = len(rows) - MOST_ROWS
-    more = f"<p>and {left} more</p>" if left > 0 else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    return f"{table}<p>and {left} more</p>" if left > 0 else table
 
 
 def linked_table(
@@ -101,13 +95,23 @@ def linked_table(
         rows: For each row its head, the texts of its cells, and the links in its last cell, as
             HTML.
     """
+    bodies = [
+        f"<th>{html.escape(first)}</th>{''.join(map(_cell, texts))}<td>{' '.join(links)}</td>"
+        for first, texts, links in rows
+    ]
+    return f"<p>{html.escape(line)}</p>{_table(names, bodies)}"
+
+
+def _table(names: Sequence[str], rows: Iterable[str]) -> str:
+    """Return an HTML table.
+
+    Args:
+        names: Heads of the columns.
+        rows: Cells of each row as HTML.
+    """
     head = "".join(_cell(name, "th") for name in names)
-    body = ""
-    for first, texts, links in rows:
-        cells = "".join(map(_cell, texts)) + f"<td>{' '.join(links)}</td>"
-        body += f"<tr><th>{html.escape(first)}</th>{cells}</tr>"
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<p>{html.escape(line)}</p>{table}"
+    body = "".join(f"<tr>{cells}</tr>" for cells in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) -> str:
@@ -115,9 +119,8 @@ def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) 
     scores = [f"{record.scores[name]:.6g}" if name in record.scores else "" for name in objectives]
     values = [short_text(record.params[name]) if name in record.params else "" for name in params]
     took = f"{record.duration_s:.1f}" if record.duration_s else ""
-    return f"<th>{link(record.notebook, record.run_id)}</th>" + "".join(
-        map(_cell, (state, *scores, took, *values))
-    )
+    cells = map(_cell, (state, *scores, took, *values))
+    return f"<th>{link(record.notebook, record.run_id)}</th>{''.join(cells)}"
 
 
 def _cell(text: str, tag: str = "td") -> str:

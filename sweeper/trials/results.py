@@ -19,7 +19,7 @@ from .confirmation import Confirmation, key_of
 from .insights import Importance, Insights
 from .notes import NO_NOTE, TrialNote
 from .paths import display_path, run_id_of
-from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
+from .records import KernelUse, Params, TrialRecord, TrialState
 from .result_html import counts_line, headline, link, sentences_list, trials_table
 
 #: A score is coarse if it is a fraction with at most this denominator (chosen, not measured), such
@@ -92,6 +92,11 @@ class Snapshot:
     left_s: float | None = None
     doing: Sequence[Chore] = ()
 
+    @property
+    def n_ended(self) -> int:
+        """Number of trials that have ended."""
+        return sum(n for state, n in self.counts.items() if TrialState(state).has_ended)
+
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
     """Count the trials by state. `running` and `frozen` are left out if they are 0."""
@@ -101,7 +106,7 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
 
 def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
     """Return whether all scores of trials are equal to the last bit."""
-    return len({repr(record.scores) for record in records}) == 1
+    return len({repr(sorted(record.scores.items())) for record in records}) == 1
 
 
 def is_coarse(value: float) -> bool:
@@ -269,12 +274,15 @@ class SweepResult:
         return f"<{self.headline}>"
 
     def _repr_html_(self) -> str:
-        why = None if self.why_incomplete is None else html.escape(self.why_incomplete)
-        page = None if self.page is None else link(self.page, "compare all trials")
-        counted = html.escape(f"study {self.study}: {counts_line(self.counts)}")
-        lines = "".join(f"<p>{line}</p>" for line in (counted, why, page) if line is not None)
-        said = () if self.insights is None else self.insights.sentences
-        return lines + sentences_list(said) + trials_table(self.records, self.best, self.objectives)
+        lines = [html.escape(f"study {self.study}: {counts_line(self.counts)}")]
+        if self.why_incomplete is not None:
+            lines.append(html.escape(self.why_incomplete))
+        if self.page is not None:
+            lines.append(link(self.page, "compare all trials"))
+        shown = "".join(f"<p>{line}</p>" for line in lines)
+        if self.insights is not None:
+            shown += sentences_list(self.insights.sentences)
+        return shown + trials_table(self.records, self.best, self.objectives)
 
     @property
     def headline(self) -> str:
@@ -285,8 +293,9 @@ class SweepResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
-        best = [self._best(record) for record in self.best]
-        several = len(self.objectives) > 1
+        best: Any = [self._best(record) for record in self.best]
+        if len(self.objectives) == 1:
+            best = best[0] if best else None
         return {
             "study": self.study,
             "storage": self.storage,
@@ -295,7 +304,7 @@ class SweepResult:
             "counts": dict(self.counts),
             "stopped_by": self.stopped_by,
             "stop_cause": self.stop_cause,
-            "best": best if several else next(iter(best), None),
+            "best": best,
             "confirmation": self._confirmation(),
             "not_confirmed": self.not_confirmed,
             "trials": [
@@ -363,7 +372,8 @@ def trial_json(record: TrialRecord) -> dict[str, Any]:
         "duration_s": round(record.duration_s, 3),
         "host": record.host,
         "notices": {str(kind): list(names) for kind, names in record.notices.items()},
-        **_gpu_of(record.gpu),
+        "gpu_peak_bytes": None if record.gpu is None else record.gpu.peak_bytes,
+        "gpu_busy_share": None if record.gpu is None else _rounded(record.gpu.busy_share, 3),
     }
 
 
@@ -373,14 +383,6 @@ def _brief(record: TrialRecord) -> dict[str, Any]:
         "params": dict(record.params),
         "scores": {name: encode_float(value) for name, value in record.scores.items()},
         "notebook": display_path(record.notebook),
-    }
-
-
-def _gpu_of(use: GpuUse | None) -> dict[str, Any]:
-    """Return how a trial used its GPUs, as JSON. Values that are not known are None."""
-    return {
-        "gpu_peak_bytes": use and use.peak_bytes,
-        "gpu_busy_share": use and _rounded(use.busy_share, 3),
     }
 
 

@@ -54,15 +54,6 @@ def test_a_param_made_a_difference_if_only_the_scores_are_equal() -> None:
     assert remarks(own, k, t0001="loss 0.034 in the last epoch") == []
 
 
-def test_ten_trials_with_the_same_scores_are_named_together_if_their_outputs_are_equal() -> None:
-    trials = [trial(n, F1, lr=n, k=1) for n in range(10)]
-    (remark,) = remarks(*trials)
-    assert remark.startswith("lr made no difference: all 10 completed trials")
-    (remark,) = remarks(*trials, trial(10, F1, lr=0, k=1, added=2))
-    assert remark.startswith("lr, added made no difference")
-    assert remarks(*trials, t0001="loss 0.034 in the last epoch") == []
-
-
 def test_there_is_no_remark_on_trials_whose_notebooks_cannot_be_read(tmp_path: Path) -> None:
     def read(record: TrialRecord) -> Execution:
         raise NotebookError(f"{record.notebook} is damaged")

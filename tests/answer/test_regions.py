@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sweeper.answer.regions import reaches_end
+from sweeper.answer.regions import end_reached
 from sweeper.settings.space import FloatDimension
 from sweeper.trials import NumberRange
 
 
 def test_a_best_range_reaches_the_end_of_a_param_that_was_narrowed_to_one_value() -> None:
     part = NumberRange(param="x", low=1.0, high=1.0, tried_low=0.0, tried_high=2.0, open_end="low")
-    assert reaches_end(part, FloatDimension(low=1.0, high=1.0), 1.0)
+    assert end_reached(part, FloatDimension(low=1.0, high=1.0), 1.0) == "low"

@@ -362,7 +362,7 @@ def test_the_answer_to_the_question_about_a_score_is_its_name_number_or_a_direct
     assert kept is None or f"# {kept}" in Path("n.yml").read_text()
     shown = capsys.readouterr().out
     assert "11 more trials take about 3m40s, 3 at once" in shown
-    assert "trial 0001 changes one value" in shown
+    assert "the next trials change one value each" in shown
 
 
 def test_the_option_score_does_not_accept_the_number_of_a_score_in_the_list(folder: Path) -> None:

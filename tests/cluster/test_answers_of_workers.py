@@ -235,24 +235,6 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     assert [path.name for path in folder.iterdir()] == ["000004.ckpt"]
 
 
-def test_removed_checkpoints_are_removed_on_the_sweeps_machine_although_a_log_changes_at_each_poll(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executor, "_LOOK_S", 0.01)
-    log = "checkpoints/events.log"
-    epochs = [{f"checkpoints/{epoch:06d}.ckpt": epoch, log: epoch} for epoch in range(1, 5)]
-    kept: list[list[str]] = []
-    (tmp_path / "out").mkdir()
-    member = member_of(tmp_path, lambda _: b"{}")
-    cluster: Any = PolledCluster(
-        epochs,
-        at_home=lambda: kept.append(sorted(p.name for p in (tmp_path / "out" / "c").glob("*"))),
-    )
-    member.cluster = cluster
-    assert run_on(member, tmp_path).state is TrialState.COMPLETED
-    assert kept == [[], ["000001.ckpt"], ["000002.ckpt"], ["000003.ckpt"]]
-
-
 def test_a_workers_notebook_that_states_the_end_is_fetched_only_after_the_trial_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from studies import processes_in, until, workload_of
 from sweeper.cluster import executor, files
 from sweeper.cluster.dask_cluster import DaskCluster
 from sweeper.cluster.executor import DaskExecutor
-from sweeper.cluster.files import Mirror, difference, files_of, path_of, stamp_of
+from sweeper.cluster.files import Mirror, NotebookFolder, difference, files_of, path_of, stamp_of
 from sweeper.errors import BrokenError, SettingsError
 from sweeper.execution.workload import Workload
 from sweeper.settings.machines import Cluster
@@ -115,7 +115,7 @@ def test_a_worker_has_modules_where_the_notebook_looks_for_them_from_a_linked_fo
     mirror = Mirror(root=tmp_path / "root")
     mirror.link_folder(workload)
     there = mirror.workload(workload, host="node7")
-    mirror.lay_out(there, linked=[], made=[])
+    mirror.lay_out(there, NotebookFolder())
     for file in files:
         assert (there.cwd.resolve() / file).exists()
     assert all(Path(file).is_relative_to(mirror.root) for file in there.frozen)
@@ -130,12 +130,13 @@ def test_a_worker_gets_modules_from_the_snapshot_whatever_else_is_in_the_folder(
     for name in ("data/1.csv", "data/2.csv", "lib/far.py"):
         (home / name).parent.mkdir(exist_ok=True)
         (home / name).write_text("far = 2\n")
-    travelling, linked, made = files.travelling_files(workload)
-    assert travelling == [home / "data" / "1.csv"]
-    assert linked == [home / "data" / "2.csv"]
+    folder = files.notebook_folder(workload)
+    assert folder.sent == [home / "data" / "1.csv"]
+    assert folder.linked == [home / "data" / "2.csv"]
     mirror = Mirror(root=root)
     there = mirror.workload(workload, host="node7")
-    mirror.lay_out(there, linked=[*linked, home / "lib"], made=made)
+    folder.linked.append(home / "lib")
+    mirror.lay_out(there, folder)
     assert (there.cwd / "lib" / "far.py").read_text() == "far = 1\n"
     assert (there.cwd / "data" / "2.csv").readlink() == home / "data" / "2.csv"
 
@@ -159,7 +160,7 @@ def test_contents_of_a_folder_that_the_user_may_not_enter_are_not_sent_to_worker
     closed = tmp_path / "home" / "closed"
     closed.mkdir()
     close(closed, monkeypatch)
-    assert files.travelling_files(workload) == ([], [], [closed])
+    assert files.notebook_folder(workload) == NotebookFolder(made=[closed])
 
 
 def test_a_worker_makes_no_link_to_a_file_in_a_folder_that_its_user_may_not_enter(
@@ -168,7 +169,8 @@ def test_a_worker_makes_no_link_to_a_file_in_a_folder_that_its_user_may_not_ente
     mirror, workload = Mirror(root=tmp_path / "root"), a_workload(tmp_path / "home")
     there = mirror.workload(workload, host="node7")
     close(tmp_path / "home", monkeypatch)
-    mirror.lay_out(there, linked=[tmp_path / "home" / "big.csv"], made=[])
+    linked = [tmp_path / "home" / "big.csv"]
+    mirror.lay_out(there, NotebookFolder(linked=linked))
     assert not os.path.lexists(there.cwd / "big.csv")
 
 
@@ -176,7 +178,7 @@ def test_a_notebook_can_write_a_large_file_that_the_worker_lacks(tmp_path: Path)
     mirror, workload = Mirror(root=tmp_path / "root"), a_workload(tmp_path / "home")
     there = mirror.workload(workload, host="node7")
     lacking = [tmp_path / "home" / name for name in ("best.pt", "runs")]
-    mirror.lay_out(there, linked=lacking, made=[])
+    mirror.lay_out(there, NotebookFolder(linked=lacking))
     (there.cwd / "best.pt").write_text("weights")
     (there.cwd / "runs").mkdir()
 

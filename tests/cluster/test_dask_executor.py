@@ -193,7 +193,7 @@ def test_a_message_states_a_wait_of_six_hours_for_workers_as_21600_s(tmp_path: P
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "6h"})
         executor = DaskExecutor(workload, settings, most=None)
-        assert "within 21600 s" in executor._lack(None)
+        assert "within 21600 s" in executor._lack()
         executor.close()
 
 

@@ -22,7 +22,7 @@ from sweeper.study.facts import StudyFacts
 from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, SweepResult
 
-# Started kernels: the planted faults are in the environment that a new process inherits, such as
+# Fresh kernels: the planted faults are in the environment that a new process inherits, such as
 # the packages of its interpreter.
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 

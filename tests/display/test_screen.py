@@ -72,6 +72,14 @@ def test_long_param_names_keep_their_beginning_and_end_and_params_that_do_not_fi
     assert row.split()[1:4] == ["0.5"] * 3
 
 
+def test_in_a_narrow_window_the_columns_have_no_smallest_width(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = snapshot(progress(params={"lr": 0.01, "width": 64}))
+    *_, header, _ = drawn(state, monkeypatch, width=60)
+    assert header.split()[1:3] == ["lr", "width"]
+
+
 def test_attributes_of_one_class_are_named_without_the_class_and_use_all_the_space(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

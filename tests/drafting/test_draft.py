@@ -372,7 +372,9 @@ def test_a_drafted_pattern_keeps_invisible_characters_such_as_a_zero_width_joine
     tmp_path: Path,
 ) -> None:
     pattern = "👩\u200d💻 accuracy: (.*)"
-    score = Score(name="accuracy", how="printed", at=0, source=f"pattern: {pattern}")
+    score = Score(
+        name="accuracy", how="printed", at=0, key="pattern", text=pattern, direction="maximize"
+    )
     file = tmp_path / "drafted.yml"
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="lr = 0.1"))
     file.write_text(draft(notebook, seen=[score]), encoding="utf-8")
@@ -382,9 +384,19 @@ def test_a_drafted_pattern_keeps_invisible_characters_such_as_a_zero_width_joine
 def test_a_score_that_each_trial_would_compute_again_is_a_comment_unless_it_is_the_objective(
     tmp_path: Path,
 ) -> None:
-    called = Score(name="f1", how="shown", at=0, source="expression: f(x)", is_called=True)
-    free = Score(name="loss", how="printed", at=0, source="pattern: loss (.*)")
-    plain = Score(name="accuracy", how="variable", at=0)
+    called = Score(
+        name="f1",
+        how="shown",
+        at=0,
+        key="expression",
+        text="f(x)",
+        direction="maximize",
+        is_called=True,
+    )
+    free = Score(
+        name="loss", how="printed", at=0, key="pattern", text="loss (.*)", direction="minimize"
+    )
+    plain = Score(name="accuracy", how="variable", at=0, direction="maximize")
     file = tmp_path / "drafted.yml"
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="lr = 0.1"))
     for scores, kept in (

@@ -123,6 +123,27 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
         ["lr"],
     ),
     (
+        "branch",
+        [
+            "def g(momentum): return momentum",
+            "def f(c):\n"
+            "  if c['kind'] == 'a':\n    return c['lr']\n  else:\n    return g(momentum=0.7)",
+            "first = f({'kind': 'a', 'lr': 0.1})",
+            "rest = [{'kind': kind} for kind in 'b']",
+            "val_loss = first + sum(map(f, rest))",
+        ],
+        ["lr", "momentum"],
+    ),
+    (
+        "branch",
+        [
+            "def f(kind='a', lr=1.0, momentum=0.5):\n"
+            "  if kind in ('a', 'b'):\n    return lr\n  else:\n    return momentum",
+            "val_loss = f('a')",
+        ],
+        ["lr"],
+    ),
+    (
         "default",
         [
             "def f(lr=0.1, dropout=0.2): return lr * dropout",
@@ -152,6 +173,17 @@ DEAD: Sequence[tuple[str, Sequence[str]]] = [
             "opt.param_groups[0]['lr'] = float('3')",
             "val_loss = opt.param_groups[0]['lr']",
         ],
+    ),
+    (
+        "default",
+        [
+            "def same(f): return f\n@same\ndef f(x, lr=0.1): return x",
+            "y = float('3')\nval_loss = f(1, lr=y)",
+        ],
+    ),
+    (
+        "default",
+        ["def f():\n  def g(lr=0.1): return lr\n  return g(lr=float('3'))", "val_loss = f()"],
     ),
     ("mapping", ["grades = {'lr': 3, 'C': 2}\nk = 'l'", "val_loss = grades[k + 'r']"]),
     ("overwritten", ["c = {'lr': 0.1}\nc['lr'] = float('3')", "val_loss = c['lr']"]),

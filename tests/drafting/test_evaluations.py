@@ -35,7 +35,7 @@ def evaluations(code: str) -> Evaluations:
         ("coste = lambda p, y: abs(p - y).mean()\nx = coste(p, y)", "minimize"),
         ("x = -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))", "minimize"),
         ("cm = confusion_matrix(y, p)\nx = np.sum(cm.diagonal()) / np.sum(cm)", "maximize"),
-        ("x = np.trace(conf_mat) / conf_mat.sum()", "maximize"),
+        ("cm = confusion_matrix(y, p)\nx = np.trace(cm) / cm.sum()", "maximize"),
         ("x = 10 * value - np.mean((y - p) ** 2)", "maximize"),
         # Dividing by a standard deviation or variance does not change the direction.
         ("x = np.sqrt(np.mean((y - p) ** 2)) / np.std(y)", "minimize"),

@@ -240,19 +240,6 @@ def test_the_batch_size_is_not_swept_if_the_score_is_a_sum_over_batches(tmp_path
     assert list(settings.space) == ["lr"]
 
 
-def test_the_tag_skip_is_advised_for_a_failing_cell_only_if_no_later_cell_needs_it(
-    tmp_path: Path,
-) -> None:
-    cells = ["lr = 0.1\nval_loss = lr * 2", "image = open('/none').read()"]
-    with pytest.raises(FailedRunError, match="`skip`"):
-        drafted(tmp_path, *cells)
-    importing = [cells[0], "import gone_module", "gone_module.plot(val_loss)"]
-    for needed in ([*cells, "print(len(image))"], importing):
-        with pytest.raises(FailedRunError) as refused:
-            drafted(tmp_path, *needed)
-        assert "`skip`" not in str(refused.value)
-
-
 def test_the_tag_skip_is_advised_for_the_failing_cell_and_not_for_one_tagged_raises_exception(
     tmp_path: Path,
 ) -> None:

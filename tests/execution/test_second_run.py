@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweeper.execution.second_run import FailureKind, SecondRun, decide_second_run
+from sweeper.execution.second_run import SecondRun, decide_second_run, kind_of_failure
 from sweeper.kernels import CellFailed, KernelDied, KernelOrigin, KernelResult, Raised
 from sweeper.trials import Reason, TrialOutcome, TrialState
 
@@ -30,7 +30,7 @@ STARTED = KernelResult(ending=RAISED, origin=KernelOrigin(is_forked=False))
         (ORPHAN, Reason.OUT_OF_HOST_MEMORY, EARLY_S, False, None),
     ],
 )
-def test_a_failure_that_forking_may_have_caused_is_repeated_in_a_started_kernel(
+def test_a_failure_that_forking_may_have_caused_is_repeated_in_a_fresh_kernel(
     result: KernelResult,
     reason: Reason,
     took_s: float,
@@ -50,8 +50,8 @@ def test_a_trial_that_has_not_failed_is_not_run_again(state: TrialState) -> None
 
 def test_two_failures_are_of_the_same_kind_if_the_same_cell_raises_the_same_exception() -> None:
     outcome = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR)
-    kind = FailureKind.of(FORKED, outcome)
+    kind = kind_of_failure(FORKED, outcome)
     other_text = CellFailed(Raised(cell=3, exception="ValueError"), "In [3]: ValueError: never")
     other_cell = CellFailed(Raised(cell=4, exception="ValueError"), "In [4]: ValueError: no")
-    assert FailureKind.of(KernelResult(ending=other_text), outcome) == kind
-    assert FailureKind.of(KernelResult(ending=other_cell), outcome) != kind
+    assert kind_of_failure(KernelResult(ending=other_text), outcome) == kind
+    assert kind_of_failure(KernelResult(ending=other_cell), outcome) != kind

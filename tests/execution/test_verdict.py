@@ -148,7 +148,7 @@ def test_a_kernel_aborted_by_a_library_fails_for_the_reason_that_the_library_pri
         (KernelResult(ending=KernelDied(), exit_code=-9), "out_of_host_memory"),
         (KernelResult(ending=KernelDied(), exit_code=-11), "kernel_died"),
         (KernelResult(ending=KernelDied(), exit_code=None), "kernel_died"),
-        # Its zygote was killed, so the trial runs again in a started kernel.
+        # Its zygote was killed, so the trial runs again in a fresh kernel.
         (KernelResult(ending=KernelDied(), exit_code=-9, is_orphan=True), "kernel_died"),
         (failed_with(LOST_WORKER), "out_of_host_memory"),
         (failed_with("In [4]: KeyError: 'x'"), "cell_error"),

@@ -30,7 +30,8 @@ from sweeper.execution.worker import Worker
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool, KernelSetup
 from sweeper.machine.claims import Claims
-from sweeper.machine.places import Place, Places
+from sweeper.machine.place import Place
+from sweeper.machine.places import Places
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks.metadata import metadata_of
 from sweeper.notebooks.reading import read_notebook
@@ -503,7 +504,7 @@ def test_the_limit_of_a_cells_output_holds_for_all_kinds_of_outputs(bench: Bench
         REPORT,
         "from IPython.display import display\n"
         "small = display('a', display_id=True)\n"
-        "for i in range(20):\n    small.update('b' * 40_000 + str(i))",
+        "for i in range(20):\n    small.update('b' * 60_000 + str(i))",
         "large = display('c', display_id=True)\n"
         "for i in range(20):\n    large.update('d' * 20_000 * i)",
         "display({'application/json': [0.5] * 100_000}, raw=True)",
@@ -516,7 +517,7 @@ def test_the_limit_of_a_cells_output_holds_for_all_kinds_of_outputs(bench: Bench
     assert "glast" in outcome.message
     assert len(nbformat.writes(node)) < 300_000
     cells = node.cells[-5:]
-    assert cells[0].outputs[0].data["text/plain"].strip("'") == "b" * 40_000 + "19", "it was small"
+    assert cells[0].outputs[0].data["text/plain"].strip("'") == "b" * 60_000 + "19", "it was small"
     for cell in cells[1:]:
         text = "".join(it.text for it in cell.outputs if it.output_type == "stream")
         assert text.count("limits.cell_output") == 1

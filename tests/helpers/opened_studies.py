@@ -92,6 +92,7 @@ def opened_in(paths: StudyPaths, settings: Settings, /, **facts: Any) -> Study:
         held.is_needed = True
         study = Study.open(f"sqlite:///{paths.storage}", settings)
         study.note_facts(template=paths.template, **facts)
+        study.queue_first(settings)
     return study
 
 
@@ -126,6 +127,9 @@ def begin(storage: RDBStorage, request: pytest.FixtureRequest) -> Any:
         begun.append(1)
         name = f"{abs(hash(request.node.nodeid))} {len(begun)}"
         sections = {"space": space, "objective": objective or {"acc": "maximize"}, "start": start}
-        return Opened(storage, small_settings(name, **sections, study={"trials": 100, **study}))
+        settings = small_settings(name, **sections, study={"trials": 100, **study})
+        opened = Opened(storage, settings)
+        opened.study.queue_first(settings)
+        return opened
 
     return begin

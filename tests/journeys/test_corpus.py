@@ -220,7 +220,7 @@ LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     ]),
     "a failure": (1, ["a = 1", "a / 0", "x"]),
     "bytes of a leading cell": (2, [
-        # The pause is for started kernels, which may lose output that they read too late.
+        # The pause is for fresh kernels, which may lose output that they read too late.
         "import os, time", "_ = os.write(1, b'bytes\\n')\ntime.sleep(0.3)", "x",
     ]),
     "a star": (1, ["from math import *", "x, pi, sqrt(4)"]),

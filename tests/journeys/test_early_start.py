@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 IMPORTS = "import numpy\nimport os, time\nfrom pathlib import Path"
-#: A cell with which the trial in a started kernel ends only after others ran in forked kernels.
+#: A cell with which the trial in a fresh kernel ends only after others ran in forked kernels.
 FIRST_WAITS = """
 is_forked = 'zygote/__main__' in Path(f'/proc/{os.getppid()}/cmdline').read_text()
 if not is_forked:

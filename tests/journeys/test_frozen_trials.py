@@ -52,7 +52,7 @@ def statuses(result: dict[str, Any]) -> list[str]:
 
 def test_a_sweep_that_freezes_trials_finds_the_best_one_and_prunes_hopeless_ones() -> None:
     Path("step_s").write_text("0.2")
-    # `kernels: fork` skips the comparison of forked with started kernels. While it runs, slots
+    # `kernels: fork` skips the comparison of forked with fresh kernels. While it runs, slots
     # wait, and trials continue that would otherwise be frozen.
     settings = SETTINGS + "kernels: fork\n"
     result = json.loads(call(*project(TRAIN, settings=settings), "-j", "2", "--json").stdout)

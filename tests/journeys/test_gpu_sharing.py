@@ -137,7 +137,7 @@ def test_a_trial_that_does_not_fit_alone_fails_without_affecting_other_trials(
     assert 2 <= failed.attempt <= 3
 
 
-# Only started kernels have the folder of PYTHONPATH in their path.
+# Only fresh kernels have the folder of PYTHONPATH in their path.
 @pytest.mark.usefixtures("started_kernels_here")
 def test_a_module_that_reads_the_visible_gpus_at_import_sees_the_trials_gpu_in_a_forked_kernel(
     gpu: SimulatedGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -93,7 +93,7 @@ def digests(result: SweepResult) -> Mapping[str, float]:
     return {record.run_id: record.scores["digest"] for record in result.records}
 
 
-def test_trained_weights_are_equal_bit_for_bit_alone_and_shared_in_started_and_forked_kernels(
+def test_trained_weights_are_equal_bit_for_bit_alone_and_shared_in_fresh_and_forked_kernels(
     tmp_path: Path,
 ) -> None:
     """CUDA is first used in the fork, so that a forked kernel trains like a started one."""

@@ -71,6 +71,7 @@ def records(file: Path) -> list[dict[str, Any]]:
 def proposed(file: Path, settings: Settings) -> tuple[int, Any, int]:
     """Return what the study would run next."""
     study = Study.open(Address.of_file(file), settings)
+    study.queue_first(settings)
     record = study.ask(SamplerFactory(settings), lambda number: Path(f"{number}.ipynb"))
     assert record is not None
     study.close()

@@ -1,4 +1,4 @@
-"""Test that forked kernels, with libraries already imported, give the results of started ones."""
+"""Test that forked kernels, with libraries already imported, give the results of fresh ones."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_kernels_are_started_and_no_longer_forked_if_files_leak_from_one_trial_t
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_without_a_seed_all_trials_draw_the_same_random_numbers_in_started_and_forked_kernels(
+def test_without_a_seed_all_trials_draw_the_same_random_numbers_in_fresh_and_forked_kernels(
     tmp_path: Path,
 ) -> None:
     result = sweep(
@@ -95,7 +95,7 @@ def test_without_a_seed_all_trials_draw_the_same_random_numbers_in_started_and_f
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_unseeded_shared_cells_draw_the_same_random_numbers_as_in_a_started_kernel(
+def test_unseeded_shared_cells_draw_the_same_random_numbers_as_in_a_fresh_kernel(
     tmp_path: Path,
 ) -> None:
     cells = ("import random\nimport numpy as np\ndata = np.random.rand()", PAUSE)
@@ -115,7 +115,7 @@ def test_unseeded_shared_cells_draw_the_same_random_numbers_as_in_a_started_kern
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("started_kernels_here")
-def test_torch_begins_with_the_same_seed_in_started_and_forked_kernels(tmp_path: Path) -> None:
+def test_torch_begins_with_the_same_seed_in_fresh_and_forked_kernels(tmp_path: Path) -> None:
     cells = ("import torch", PAUSE, "val = torch.rand(1, dtype=float).item()")
     result = sweep(tmp_path, *cells, jobs=1, enough=forked(1))
     assert {metadata(record).kernel for record in result.records} == {"cold", "warm"}

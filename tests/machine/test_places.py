@@ -21,7 +21,8 @@ from studies import PATIENCE_S, assert_says, until
 from sweeper.machine.claims import Claims
 from sweeper.machine.faults import Fault
 from sweeper.machine.nvml import CONTEXT_BYTES
-from sweeper.machine.places import NoGpuLeftError, Place, Places, StoppedWaiting
+from sweeper.machine.place import Place
+from sweeper.machine.places import NoGpuLeftError, Places, StoppedWaiting
 from sweeper.machine.suspension import CudaCheckpoints
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.settings.machines import Resources
@@ -553,6 +554,25 @@ def test_a_trial_alone_that_lacks_host_memory_next_to_another_sweep_is_stopped_a
     assert (settled.is_infeasible, settled.state) == (is_infeasible, state)
 
 
+def test_a_sweep_in_another_job_on_the_machine_does_not_use_the_memory_of_this_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
+    with process() as other:
+        for file, text in {
+            "proc/self/cgroup": "0::/job_1",
+            f"proc/{other}/cgroup": "0::/job_2",
+            "sys/fs/cgroup/job_1/memory.max": "10000",
+            "sys/fs/cgroup/job_1/memory.current": "9990",
+        }.items():
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(f"{text}\n")
+        monkeypatch.setattr("sweeper.machine.places.marked_processes", lambda _: {other: "another"})
+        places = Places(root=tmp_path)
+        with places.lease(trial_spec(alone_on=AloneOn.MACHINE), RunningTrial()) as place:
+            assert places.settle(place, outcome).is_infeasible
+
+
 def test_a_trial_out_of_memory_is_not_infeasible_if_another_sweep_or_program_used_its_gpu(
     make: Make,
 ) -> None:
@@ -597,6 +617,7 @@ def test_gpu_memory_used_by_a_shell_command_of_the_trial_counts_as_the_trials_ow
         driver.by_process["GPU-a"] = {kernel.pid: GIB, command: 30 * GIB}
         driver.used["GPU-a"] = 31 * GIB
         assert places.settle(place, outcome).is_infeasible
+        assert place.use().peak_bytes == 31 * GIB
         driver.by_process["GPU-a"] = {kernel.pid: GIB, other: 30 * GIB}
         assert not places.settle(place, outcome).is_infeasible
         os.kill(command, signal.SIGKILL)
@@ -670,6 +691,18 @@ def test_a_waiting_trial_asks_only_those_frozen_trials_to_leave_that_keep_it_fro
     other = Trial(places, number=5)
     assert other.has_to_wait()
     assert set(other.asked[-1].by) == {t.running.control for t in (*on_a, on_b[0])}
+
+
+def test_a_trial_that_needs_an_empty_gpu_asks_only_the_frozen_trials_of_the_gpu_with_the_fewest(
+    make: Make,
+) -> None:
+    places = make("GPU-a", "GPU-b", gpu_memory=18 * GIB)
+    trials = [Trial(places, number=number) for number in range(4)]
+    on_b = [trial for trial in trials if names(trial.begun()) == "GPU-b"]
+    for trial in trials:
+        trial.freeze()
+    on_b[0].end()
+    assert Trial(places, AloneOn.GPU, number=4).asks(on_b[1])
 
 
 def test_a_trial_that_needs_an_empty_gpu_asks_no_frozen_trial_to_leave_while_another_runs_there(

@@ -129,17 +129,16 @@ def test_a_step_that_is_not_a_whole_number_is_refused(step: Any) -> None:
         sweeper.report(step, acc=0.5)
 
 
-def test_a_report_without_a_step_raises_an_error_with_the_right_call() -> None:
+def test_a_report_needs_a_step_which_may_be_given_by_name() -> None:
     report: Any = sweeper.report
-    with pytest.raises(TypeError, match=r"report\(epoch, acc=….*score\(acc=…\)"):
+    with pytest.raises(TypeError, match=r"report\(step=…, acc=…\).*score\(acc=…\)"):
         report(acc=0.9)
-    with pytest.raises(TypeError, match=r"without a name: report\(epoch, acc=…\)"):
-        report(step=3, acc=0.9)
+    sweeper.report(step=3, acc=0.9)
 
 
 @pytest.mark.parametrize("step", [0, 3.0, True, Decimal(4)])
-def test_any_whole_number_is_a_step_and_a_metric_may_be_called_step(step: Any) -> None:
-    sweeper.report(step, acc=0.5, step=0.5)
+def test_any_whole_number_is_a_step(step: Any) -> None:
+    sweeper.report(step, acc=0.5)
 
 
 @given(st.floats())

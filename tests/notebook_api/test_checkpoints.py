@@ -252,21 +252,34 @@ def test_the_partial_file_of_a_killed_attempt_is_removed() -> None:
 
 
 class Remover(dict[str, int]):
-    """Removes the folder each of the first three times that it is pickled."""
+    """Removes the folder the first time that it is pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if FOLDER.exists() and self.get("removed", 0) < 3:
+        if FOLDER.exists() and "removed" not in self:
             shutil.rmtree(FOLDER)
-            self["removed"] = self.get("removed", 0) + 1
+            self["removed"] = 1
         return dict, (dict(self),)
 
 
-def test_a_folder_that_is_removed_during_a_write_is_made_again() -> None:
+def test_a_folder_that_is_removed_during_a_write_of_a_trial_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SWEEPER_TRIAL", "{}")
+    counter = Counter()
+    removing = Remover()
+    counter.state_dict = lambda: removing  # type: ignore[method-assign]
+    with pytest.warns(UserWarning, match="trying again"):
+        path = save_checkpoint(counter=counter)
+    assert path.exists()
+    assert removing == {"removed": 1}
+
+
+def test_a_folder_that_is_removed_during_a_write_by_hand_is_made_again() -> None:
     counter = Counter()
     removing = Remover()
     counter.state_dict = lambda: removing  # type: ignore[method-assign]
     assert save_checkpoint(counter=counter).exists()
-    assert removing == {"removed": 3}
+    assert removing == {"removed": 1}
 
 
 def test_the_message_about_a_folder_that_cannot_be_made_names_it() -> None:

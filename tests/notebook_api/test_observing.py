@@ -283,6 +283,16 @@ def test_a_failed_mlflow_call_is_repeated_in_a_local_folder_only_if_the_server_d
         assert (run.calling(call), uris) == ("made", ["file:folder"])
 
 
+def test_a_wrong_call_of_a_replaced_function_raises_the_error_of_the_library() -> None:
+    class Writer:
+        def add_scalar(self, tag: str, scalar_value: float) -> None: ...
+
+    observing._tensorboard(SimpleNamespace(SummaryWriter=Writer))
+    writer: Any = Writer()
+    with pytest.raises(TypeError, match=r"add_scalar\(\) missing"):
+        writer.add_scalar("loss")
+
+
 def test_metrics_of_one_call_are_reported_together_because_a_report_may_end_the_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -290,8 +300,8 @@ def test_metrics_of_one_call_are_reported_together_because_a_report_may_end_the_
     monkeypatch.setattr(observing, "_report", lambda _, *point: seen.append(point[:2]))
 
     class Client:
-        def log_metric(self, *_: Any) -> None: ...
-        def log_batch(self, *_: Any) -> None: ...
+        def log_metric(self, run_id: str, key: str, value: Any, step: Any) -> None: ...
+        def log_batch(self, run_id: str, metrics: Any) -> None: ...
 
     run: Any = SimpleNamespace(has=lambda _: True)
     observing._observe_metrics(Client, run, reports=True)

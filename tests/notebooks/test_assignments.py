@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,8 +78,6 @@ def test_a_plain_value_is_replaced_in_its_statement(source: str, expected: str |
         ("n", "def f(n=1): g()\nf(n=2)", "def f(n=1): g()\nf(n=9)  # was 2"),
         ("kw.lr", "train(kw={'lr': 1})", "train(kw={'lr': 9})  # was 1"),
         ("b.n", "{'a': {'n': 1}, 'b': {'n': 2}}", "{'a': {'n': 1}, 'b': {'n': 9}}  # was 2"),
-        ("b.n", "b = RF(n=1)\nf({'b': {'n': 2}})", "b = RF(n=9)  # was 1\nf({'b': {'n': 2}})"),
-        ("RF.n", "f(RF(n=1), {'RF': {'n': 2}})", "f(RF(n=9), {'RF': {'n': 2}})  # was 1"),
         ("b.n", "f({'a': RF(n=1), 'b': RF(n=2)})", "f({'a': RF(n=1), 'b': RF(n=9)})  # was 2"),
         ("Dropout", "%time f(nn.Dropout(0.5), Dropout(.5))", None),
         (
@@ -278,15 +278,11 @@ def test_defaults_of_parameters_of_all_kinds_are_found() -> None:
         (["def f(x, C=1.0): g(x)", "f(1, C=2)\nf(1, C=3)"], "cell1.C", ["top level"]),
         (["def f(x, C=1.0): g(x)", "C0 = 2", "f(1, C0)"], "C", ["cell 3", "sweep 'C0'"]),
         (["def f(C=1.0): g(C)\nk = 2", "def h(k): f(k)"], "C", ["top level"]),
-        (["def f(C=1.0): g(C)", "f(0.5)"], "cell1.C", ["cell 2", "sweep 'f'"]),
+        (["def f(C=1.0): g(C)", "f(0.5)"], "cell1.C", ["cell 2", "sweep 'f.C'"]),
         (["def f(C=1.0): g(C)", "f(0.5)"], "C", []),
         (["class N:\n  def __init__(self, p=.1): g()", "q = .2\nN(q)"], "p", ["sweep 'q'"]),
         (["@dataclass\nclass N:\n  p: float = .1", "N(f())"], "N.p", ["cell 1", "cell 2"]),
-        (
-            ["class N:\n  def __init__(self, p=9): g()", "K(N, m__p=5)"],
-            "p",
-            ["cell 2", "top level"],
-        ),
+        (["class N:\n  def __init__(self, p=9): g()", "K(N, m__p=5)"], "p", ["cell 2", "K.m__p"]),
         (["class N:\n  def __init__(self, p=9): g()", "K(m=N, m__p=5)"], "N.p", ["cell 2"]),
         (["class N:\n  def __init__(self, p=9): g()", "K(N, m__q=5)"], "p", []),
         (["def f(p=9): g(p)", "f(p=x)\nh: f = 1"], "f.p", ["cell 2"]),
@@ -348,8 +344,6 @@ def test_attributes_of_classes_and_objects_are_replaced(
         (["class A:\n  lr = 0.1", "if x:\n  A.lr, k = 1, 2"], "code cell 2, line 2"),
         (["class A:\n  lr = 0.1", "setattr(A, 'lr', 1)"], "code cell 2, line 1"),
         (["class A:\n  lr = 0.1", "a = A()\na.lr = f()"], "code cell 2, line 2"),
-        (["class A:\n  lr = 0.1", "%time A.lr = 0.5"], "code cell 2, line 1"),
-        (["%time class A: lr = 0.5", "class A:\n  lr = 0.1"], "code cell 1, line 1"),
         (["class A:\n  lr = 0.1", "A = f()"], "code cell 2, line 1"),
         (["f(A.lr)\nA.lr = 0.1"], "code cell 1, line 1"),
         (["A['lr'] = 0.1", "A.update(lr=3)"], "code cell 2, line 1"),
@@ -400,6 +394,23 @@ def test_an_update_of_other_keys_or_of_a_schedule_does_not_prevent_a_sweep_of_an
     update: str,
 ) -> None:
     assert Assignments(["A = {'lr': 0.1}", update]).why_not("A.lr") is None
+
+
+def test_an_item_that_code_deletes_after_its_use_can_be_swept() -> None:
+    cells = ["A = {'lr': 0.1}", "lr = A['lr']\ndel A['lr']"]
+    assert Assignments(cells).why_not("A.lr") is None
+
+
+def test_a_schedule_of_an_assigned_variable_is_known_if_bytecode_has_no_columns() -> None:
+    cells = ["n, lr = 1, 0.1", "for _ in range(3):\n  lr = lr * 0.9\n  f(lr)", "f(lr)"]
+    code = (
+        "from sweeper.notebooks.assignments import Assignments\n"
+        f"print(Assignments({cells!r}).why_not('lr'), end='')\n"
+        f"print(Assignments({[*cells, 'lr = f()']!r}).why_not('lr'), end='')"
+    )
+    command = [sys.executable, "-X", "no_debug_ranges", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Noneassigned in code cell 1, line 1, and in code cell 4, line 1")
 
 
 def test_no_other_name_is_proposed_if_variables_are_computed_from_each_other() -> None:
@@ -509,10 +520,8 @@ def test_a_positional_argument_has_the_name_of_its_parameter(
     ("code", "can_be_swept"),
     [
         ("def t(c):\n  lr = 0.1\n  fit(lr)", True),
-        ("def t(c):\n  lr = 0.1\n  match c:\n    case {'lr': lr}: pass\n  fit(lr)", False),
-        ("def t(c):\n  lr = 0.1\n  match c:\n    case [*lr] | {**lr}: pass\n  fit(lr)", False),
-        ("def t(c):\n  lr = 0.1\n  try: g()\n  except E as lr: fit(lr)", False),
-        ("def t(c):\n  lr = 0.1\n  import rates.lr as lr\n  fit(lr)", False),
+        ("def t(c):\n  lr = 0.1\n  for lr in c: pass\n  fit(lr)", False),
+        ("def t(c):\n  global lr\n  lr = 0.1\n  fit(lr)", False),
     ],
 )
 def test_a_local_variable_that_is_bound_once_can_be_swept(code: str, can_be_swept: bool) -> None:
@@ -542,12 +551,6 @@ def test_an_option_that_the_notebook_passes_itself_is_refused(
     cell = f'p.add_argument({flags}, default=64)\na = p.parse_args(["{given}", "32"])'
     why = Assignments([cell, "f(a.batch)"]).why_not("batch")
     assert (why is not None) is is_passed
-
-
-def test_an_option_whose_default_set_defaults_replaces_is_swept_in_that_call() -> None:
-    cell = "p.add_argument('--lr', default=0.1)\np.set_defaults(lr=3)\na = p.parse_args([])"
-    assert "another value in code cell 1, line 2" in str(Assignments([cell]).why_not("a.lr"))
-    assert Assignments([cell]).why_not("lr") is None
 
 
 def test_the_remedy_for_an_option_without_a_default_knows_all_its_flags() -> None:

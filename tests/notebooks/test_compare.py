@@ -80,7 +80,7 @@ def test_a_comparison_names_the_first_step_at_which_two_series_differ(
     assert found.has_equal_numbers == (parting.step is None)
 
 
-def test_a_comparison_names_the_series_that_differs_at_the_smallest_step_first() -> None:
+def test_a_comparison_lists_the_series_with_the_earliest_difference_first() -> None:
     one = ran(series={"a": [(0, 1.0), (1, 1.0)], "b": [(0, 1.0), (1, 1.0)]})
     other = ran(series={"a": [(0, 1.0), (1, 2.0)], "b": [(0, 3.0), (1, 1.0)]})
     assert str(compare(one, other)).startswith("b: from step 0 on")

@@ -53,8 +53,8 @@ def write(folder: Path, **files: str) -> None:
     ("cells", "expected"),
     [
         (["a = 1", "b = 3", "c"], ["code cell 3 changed"]),
-        (["a = 1", "new", "b = 2", "c"], ["code cell 3 is new"]),
-        (["c"], ["earlier code cells 2 to 3 were removed"]),
+        (["a = 1", "new", "b = 2", "c"], ["code cell 3 added"]),
+        (["c"], ["earlier code cells 2 to 3 removed"]),
         (["a = 1", "x", "y"], ["code cells 3 to 4 changed"]),
     ],
 )
@@ -188,6 +188,7 @@ def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
         (["if x:\n    %run -i 'model.py'\n    pass"], "model.py"),
         (["%run model"], "model.py"),
         (['%run -t "a model.py" --epochs 3'], "a model.py"),
+        (["%run -t -N 5 model.py"], "model.py"),
         (["%run -m package.model"], "package/model.py"),
         (["get_ipython().run_line_magic('run', 'model.py')"], "model.py"),
         (["%%time\n%run model.ipy"], "model.ipy"),
@@ -256,7 +257,9 @@ def test_cells_that_are_not_python_raise_no_error_when_imports_are_searched(
     assert set(make(*cells)["files"]) == {"helpers.py"}
 
 
-def test_a_trial_logged_by_a_later_sweep_has_the_tags_of_its_own_code_and_fixed_values() -> None:
+def test_a_later_sweep_logs_a_trial_with_the_tags_of_the_code_and_fixed_values_it_ran_with() -> (
+    None
+):
     tags = {CODE_TAG: "new", "sweeper.fixed.epochs": "9", "sweeper.study": "digits"}
     metadata = replace(BLANK, code="old", fixed={"epochs": 3, "size": "small"})
     assert tags_as_run(tags, metadata) == {

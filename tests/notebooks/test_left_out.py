@@ -112,6 +112,7 @@ def test_an_argument_that_a_grid_search_or_set_params_overwrites_is_refused(
     [
         (GRID + "GridSearchCV(SVC(C=1.0), {'gamma': [1, 2]})", "SVC.C"),
         (GRID + "svc = SVC(C=1.0)\nsvc.fit(x)\nGridSearchCV(svc, {'C': [1, 2]})", "svc.C"),
+        (GRID + "svc = SVC(C=1.0)\nGridSearchCV(svc, {'C': [1, 2]})\nsvc.fit(x)", "svc.C"),
         (GRID + "GridSearchCV(SVC(), {'C': [1, 2]})\nbest = SVC(C=1.0)", "best.C"),
         ("m = RF(max_depth=3)\nm.fit(x)\nm.set_params(max_depth=4)", "m.max_depth"),
         ("m = RF(max_depth=3)\nm.set_params(n_jobs=4)", "m.max_depth"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -159,15 +159,6 @@ def test_a_trial_whose_stored_end_is_damaged_counts_as_running(damage: dict[str,
     found = TrialMetadata.decode({**FULL.encode(), **damage})
     assert found is not None
     assert not found.is_final
-
-
-def test_only_the_invalid_entry_of_a_mapping_in_the_metadata_is_left_out() -> None:
-    sound = StoredSeries(steps=(0,), values=(math.inf,))
-    stored = replace(BLANK, series={"val": sound}).encode()
-    stored["series"] |= {"short": {"steps": [0, 1], "values": [0.5]}, "none": None}
-    found = TrialMetadata.decode(stored)
-    assert found is not None
-    assert found.series == {"val": sound}
 
 
 def test_a_file_nested_too_deeply_for_a_reader_has_no_metadata(tmp_path: Path) -> None:

@@ -143,9 +143,7 @@ FAULTS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_notebooks_fault_that_does_not_change_which_code_runs_is_repaired(
-    tmp_path: Path, fault: str
-) -> None:
+def test_a_malformed_notebook_is_repaired_if_the_same_code_runs(tmp_path: Path, fault: str) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")
     content = json.loads(path.read_text())
     tagged, second = content["cells"]

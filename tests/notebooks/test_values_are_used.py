@@ -147,7 +147,6 @@ ATTRIBUTES = (
     "class CFG: pass\nCFG.{n} = 0.5",
     "CFG = type('T', (), {{}})()\nCFG.{n} = 0.5",
     "CFG = type('T', (), {{}})()\nCFG.other, CFG.{n} = 'ü', 0.5",
-    "%time class CFG: {n} = 0.5",
 )
 ATTRIBUTE_READS = (
     "seen(CFG.{n})",

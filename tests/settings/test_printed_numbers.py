@@ -165,6 +165,8 @@ def test_text_that_is_not_a_number_or_is_ambiguous_has_no_value(text: str) -> No
         (r"val.*?([0-9.]+)", "val-0.31", 0.31),
         (r"loss=-?([0-9.]+)", "loss=-0.31", -0.31),
         (r"loss=-([0-9.]+)", "loss=-0.31", 0.31),
+        (r"loss=[-]([0-9.]+)", "loss=-0.31", 0.31),
+        (r"loss -\s*([0-9.]+)", "loss -0.31", 0.31),
         (r"epoch-([0-9]+)", "epoch-3", 3.0),
         # The group begins inside of a number, so only the rest of that number is read.
         (r"\d\.(\d+)", "0.25", 25.0),

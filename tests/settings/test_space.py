@@ -61,14 +61,13 @@ def test_a_dimension_has_its_stated_type_or_the_type_of_its_bounds(entry: Any, k
     ("entry", "here"),
     [
         ({"min": 1, "max": 9}, {"low": 1, "high": 9}),
-        ({"min": 0, "max": 1, "distribution": "uniform"}, {"low": 0.0, "high": 1.0}),
+        (
+            {"min": 0, "max": 1, "distribution": "uniform"},
+            {"low": 0, "high": 1, "type": "float"},
+        ),
         (
             {"min": 1e-4, "max": 1, "distribution": "log_uniform_values"},
             {"low": 1e-4, "high": 1.0, "log": True},
-        ),
-        (
-            {"min": -2, "max": 0, "distribution": "log_uniform"},
-            {"low": 0.1353352832366127, "high": 1.0, "log": True},
         ),
         (
             {"min": 2, "max": 10, "q": 2, "distribution": "q_uniform"},
@@ -92,6 +91,11 @@ def test_a_range_in_the_form_of_another_tool_is_refused_with_the_equivalent_entr
     written = raised.value.errors()[0]["msg"].partition("; write ")[2]
     assert read_yaml(written) == here
     read_dimension(read_yaml(written))
+
+
+def test_a_range_whose_bounds_are_logarithms_is_refused_with_the_form_of_a_range_here() -> None:
+    with pytest.raises(ValidationError, match="log: true}, with the values and not their log"):
+        read_dimension({"min": -2, "max": 0, "distribution": "log_uniform"})
 
 
 def test_a_bound_that_no_float_can_have_is_refused_with_the_equivalent_entry() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from opened_studies import BRANCHES, RANGE, Opened, changed, completed, failed
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState as OptunaState
+from studies import small_settings
 
 from sweeper.settings.space import as_scalar
 from sweeper.study.study import Study
@@ -182,9 +186,11 @@ def test_earlier_trials_outside_of_a_range_that_became_narrower_are_left_out(
     begin: Any, low: float
 ) -> None:
     opened = begin(sampler="tpe")
-    opened.study.learn([[LearnedTrial(params={"x": x}, score=x) for x in (0.5, 0.7)]])
+    learned = [[LearnedTrial(params={"x": x}, score=x) for x in (0.5, 0.7)]]
+    opened.study.queue_first(opened.settings, learned)
     space, study = {"x": {"low": low, "high": 1.0}}, {"sampler": "tpe"}
     narrower = Opened(opened.storage, changed(opened, space=space, study=study))
+    narrower.study.queue_first(narrower.settings)
     assert all(float(str(record.params["x"])) >= low for record in narrower.run(0.5, 0.5))
 
 
@@ -202,20 +208,53 @@ def test_start_trials_come_first_in_order_and_may_lack_params(begin: Any) -> Non
     assert [record.number for record in (first, second, third, fourth)] == [0, 1, 2, 3]
 
 
-def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
+def test_a_trial_queued_by_hand_with_values_that_the_space_no_longer_allows_does_not_run(
     begin: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     space = {"o": ["a", [8]], "x": {"low": 0.0, "high": 1.0}, "y": [1, 2]}
-    opened = begin(space, start=[{"o": [8], "x": 0.9, "y": 2}])
+    opened = begin(space)
+    opened.study.enqueue({"o": [8], "x": 0.9, "y": 2})
+    opened.study.enqueue({"x": 0.25})
     smaller = {"o": ["b", "c"], "x": {"low": 0.0, "high": 0.5}, "y": [1, 2]}
-    record = Opened(opened.storage, changed(opened, space=smaller)).ask()
-    assert record.params["o"] in ("b", "c")
-    assert isinstance(record.params["x"], float) and record.params["x"] <= 0.5
-    assert record.params["y"] == 2
-    assert (
-        "trial 0000 was queued with {o: [8], x: 0.9}, which is outside the search space"
-        in caplog.text
-    )
+    opened = Opened(opened.storage, changed(opened, space=smaller))
+    opened.study.queue_first(opened.settings)
+    record = opened.ask()
+    assert (record.number, record.params["x"]) == (1, 0.25)
+    assert "trial 0000 was queued with {o: [8], x: 0.9, y: 2}, which is outside" in caplog.text
+
+
+@pytest.mark.parametrize("params", [{"o": "gone"}, {"x": 7.5}, {"x": "a word"}])
+def test_a_trial_that_another_process_queues_with_values_outside_of_the_space_does_not_run(
+    begin: Any, params: dict[str, Any]
+) -> None:
+    opened = begin({"o": ["a", "b"], "x": {"low": 0.0, "high": 1.0}}, sampler="random")
+    optuna.load_study(study_name=opened.study.name, storage=opened.storage).enqueue_trial(params)
+    record = opened.ask()
+    assert record.number == 1
+    assert 0.0 <= float(str(record.params["x"])) <= 1.0
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_trial_that_another_tool_left_running_is_run_in_the_first_call_as_in_later_ones(
+    tmp_path: Path, calls: int
+) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    optuna.create_study(study_name="left", storage=url, direction="maximize").ask()
+    settings = small_settings("left", study={"trials": 2})
+    for _ in range(calls - 1):
+        Study.open(url, settings).close()
+    opened = Opened(RDBStorage(url), settings)
+    assert opened.ask().number == 0
+
+
+def test_a_start_trial_with_another_value_of_a_param_named_fold_is_queued(begin: Any) -> None:
+    space = {"fold": [0, 1, 2], "x": {"low": 0.0, "high": 1.0}}
+    opened = begin(space, start=[{"fold": 0, "x": 0.5}])
+    opened.run(0.5)
+    settings = changed(opened, space=space, start=[{"fold": 2, "x": 0.5}])
+    opened = Opened(opened.storage, settings)
+    opened.study.queue_first(settings)
+    assert opened.ask().params == {"fold": 2, "x": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -251,7 +290,7 @@ def test_a_start_trial_that_is_added_to_the_file_of_a_begun_study_is_queued_once
     settings = changed(opened, start=[{"x": 0.125}, {"x": 0.25}])
     for _ in range(2):  # the first sweep is killed before it has stored its settings
         more = Opened(opened.storage, settings)
-        more.study.queue_new(settings)
+        more.study.queue_first(settings)
     assert [record.params["x"] for record in more.run(0.5)] == [0.25]
     assert more.ask().params["x"] not in (0.125, 0.25)
 
@@ -266,7 +305,7 @@ def test_a_start_trial_removed_from_the_file_before_it_ran_is_dropped_until_it_i
     for start in ([{"x": 0.125}, right], [right], [right, wrong]):
         settings = changed(opened, start=start)
         opened = Opened(opened.storage, settings)
-        opened.study.queue_new(settings)
+        opened.study.queue_first(settings)
         opened.study.note_facts(settings=settings.as_mapping)
     ran = [record.params["x"] for record in opened.run(0.5, 0.5, 0.5)]
     assert ran == [0.125, 0.25, 0.75]
@@ -280,7 +319,7 @@ def test_a_start_trial_removed_from_the_file_together_with_one_of_its_params_is_
     opened.study.note_facts(settings=opened.settings.as_mapping)
     settings = changed(opened, start=[{"x": 0.25}])
     opened = Opened(opened.storage, settings)
-    opened.study.queue_new(settings)
+    opened.study.queue_first(settings)
     assert opened.ask().params == {"x": 0.25}
     assert opened.ask().params["x"] != 0.125
 
@@ -293,7 +332,7 @@ def test_a_start_trial_dropped_by_a_call_that_was_then_refused_runs_in_the_next_
     for start in ([{"x": 0.125}], [{"x": 0.125}, {"x": 0.25}]):
         settings = changed(opened, start=start)
         opened = Opened(opened.storage, settings)
-        opened.study.queue_new(settings)  # The call ends before it stores its settings.
+        opened.study.queue_first(settings)  # The call ends before it stores its settings.
     assert [record.params["x"] for record in opened.run(0.5, 0.5)] == [0.125, 0.25]
     assert opened.ask().params["x"] not in (0.125, 0.25)
 
@@ -305,7 +344,7 @@ def test_a_start_trial_that_is_added_to_a_study_with_all_its_trials_is_reported(
     opened = begin(trials=1)
     opened.run(0.5)
     settings = changed(opened, start=[{"x": 0.25}], study={"trials": trials})
-    Opened(opened.storage, settings).study.queue_new(settings)
+    Opened(opened.storage, settings).study.queue_first(settings)
     assert ("--trials 2" in caplog.text) == is_said
 
 

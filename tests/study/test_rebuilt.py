@@ -22,7 +22,7 @@ from sweeper.study.proposals import QUEUED, SEED
 from sweeper.study.rebuilt import write_study
 from sweeper.study.study import Study
 from sweeper.testing import write_notebook
-from sweeper.trials import TrialState, plan_of
+from sweeper.trials import TrialOutcome, TrialState, plan_of
 
 SETTINGS = small_settings(
     "again", objective={"acc": "maximize"}, study={"trials": 2, "pruner": "none"}
@@ -99,6 +99,27 @@ def test_a_confirming_study_without_one_of_its_notebooks_makes_only_that_run_aga
     assert record is not None
     assert (record.number, record.params, record.seed) == (4, {"x": 0.5}, 2)
     assert study.ask(SamplerFactory(SETTINGS), lambda n: tmp_path / f"{n}.ipynb") is None
+
+
+def test_a_rebuilt_study_has_the_parents_that_nsga2_has_stored_about_the_study(
+    tmp_path: Path,
+) -> None:
+    sampler = {"name": "nsga2", "population_size": 2}
+    settings = small_settings("again", study={"trials": 9, "sampler": sampler})
+    study = Study.open(f"sqlite:///{tmp_path / 'old.db'}", settings)
+    for number in range(5):
+        record = study.ask(SamplerFactory(settings), lambda n: tmp_path / f"{n}.ipynb")
+        assert record is not None
+        proposal = study.proposal(number)
+        study.tell(number, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
+    study.close()
+    metadata = TrialMetadata.decode(SOUND)
+    assert metadata is not None and proposal.noted
+    metadata = replace(metadata, proposal=replace(proposal, user_attrs={}))
+    write_study(tmp_path / "new.db", "again", FACTS, {0: (tmp_path / "0000.ipynb", metadata)})
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'new.db'}")
+    stored = storage.get_study_system_attrs(storage.get_study_id_from_name("again"))
+    assert proposal.noted.items() <= stored.items()
 
 
 def test_a_study_with_a_trial_that_was_pruned_for_nan_can_be_rebuilt_and_read(

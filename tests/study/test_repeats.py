@@ -37,7 +37,9 @@ def repeat(begin: Any) -> Any:
         plain = begin(space, trials=trials, sampler=sampler, start=start)
         data = {**plain.settings.as_mapping, "repeat": how}
         study = {**data["study"], "name": plain.settings.name + "-repeats"}
-        return Opened(plain.storage, Settings.from_mapping({**data, "study": study}))
+        opened = Opened(plain.storage, Settings.from_mapping({**data, "study": study}))
+        opened.study.queue_first(opened.settings)
+        return opened
 
     return repeat
 
@@ -138,7 +140,7 @@ def test_a_proposal_is_not_repeated_if_the_changed_space_no_longer_fits_its_para
     assert (fourth.repeat_of, fourth.params) == (third.number, third.params)
 
 
-def test_a_slot_waits_for_a_trial_that_may_be_repeated_if_too_few_trials_are_left_for_a_new_one(
+def test_a_slot_stays_free_if_all_trials_that_are_left_may_be_needed_for_repeats_of_a_running_one(
     repeat: Any,
 ) -> None:
     opened = repeat(3, seeds=2)
@@ -175,7 +177,7 @@ def test_a_start_trial_without_the_param_that_opens_its_branch_is_queued_only_on
     opened.study.note_facts(settings=opened.settings.as_mapping)
     assert opened.ask().params == {"opt": "sgd", "m": 0.5, "fold": 0}
     before = len(opened.optunas())
-    opened.again().study.queue_new(opened.settings)
+    opened.again().study.queue_first(opened.settings)
     assert len(opened.optunas()) == before
 
 

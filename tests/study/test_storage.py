@@ -55,7 +55,10 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 
     def begin(**options: Any) -> Opened:
         storage = open_storage(f"sqlite:///{file}", is_known=file.exists(), **options)
-        return Opened(storage, SETTINGS)
+        opened = Opened(storage, SETTINGS)
+        if not opened.study.records():
+            opened.study.queue_first(SETTINGS)
+        return opened
 
     return begin
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from sweeper.search.samplers import SamplerFactory
 from sweeper.settings import Settings
 from sweeper.settings.addresses import Address
 from sweeper.study.study import Study
+from sweeper.sweep.planning.plan import SweepPlan
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.sweep.scheduling.trial_log import TrialLog
@@ -65,6 +67,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             confirming=None,
             allow_changes=False,
         )
+        plan.located = partial(SweepPlan.located, plan)
         return TrialScheduler(
             plan,
             study,

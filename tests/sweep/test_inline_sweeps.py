@@ -354,7 +354,7 @@ def test_a_sweep_that_runs_no_trial_predicts_no_scores_for_the_page_again(
     make_sweep: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predicted = Mock(return_value={"val": []})
-    monkeypatch.setattr(Sweep, "_surfaces", predicted)
+    monkeypatch.setattr(Study, "surfaces", predicted)
     for trials, n_calls in ((2, 1), (2, 1), (3, 2)):
         make_sweep(scored, study={"trials": trials}).run()
         assert predicted.call_count == n_calls

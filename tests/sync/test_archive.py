@@ -191,7 +191,7 @@ def test_a_block_that_does_not_arrive_is_requested_again(
             raise cuts.pop()
         return get_range(self, name, start, end)
 
-    monkeypatch.setattr(archive, "_LOOK_S", 0.01)
+    monkeypatch.setattr("sweeper.sync.store._PAUSE_S", 0.01)
     monkeypatch.setattr(Store, "get_range", cut)
     fetched(away)
     assert content_of(away.place()) == FILES
@@ -218,7 +218,7 @@ def test_a_full_disk_is_reported_before_anything_is_fetched(
     away = make("away")
     pushed(make("home"))
     away.settle()
-    monkeypatch.setattr(archive, "_free_bytes", lambda _: 30_000)
+    monkeypatch.setattr(archive, "free_bytes", lambda _: 30_000)
     with pytest.raises(DataError, match=r"data needs 31 kB, and 30 kB are free there; make room"):
         fetched(away)
     assert gets == []

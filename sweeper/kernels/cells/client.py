@@ -146,8 +146,8 @@ class SweepClient(PapermillNotebookClient):
         self.reset_execution_trackers()
         self.kc = self.km.client()
         self.kc.start_channels()
-        run_sync(self.kc.wait_for_ready)(
-            timeout=_START_LIMIT_S, is_wanted=lambda: self.running.control.stop_reason is None
+        run_sync(self.kc.wait_until_ready)(
+            limit_s=_START_LIMIT_S, is_wanted=lambda: self.running.control.stop_reason is None
         )
         self.nb.metadata["language_info"] = self.kc.language_info
         if env is not None:
@@ -299,7 +299,7 @@ class SweepClient(PapermillNotebookClient):
 
     async def _async_execute_and_save(
         self, cell: NotebookNode, cell_index: int, *arguments: Any, **options: Any
-    ) -> NotebookNode:
+    ) -> None:
         """Run a cell. Write the notebook's file at intervals while the cell runs."""
         before = self._messages
         companions = [
@@ -308,10 +308,7 @@ class SweepClient(PapermillNotebookClient):
             asyncio.ensure_future(self._wake(lambda: self._messages > before)),
         ]
         try:
-            done: NotebookNode = await self.async_execute_cell(
-                cell, cell_index, *arguments, **options
-            )
-            return done
+            await self.async_execute_cell(cell, cell_index, *arguments, **options)
         finally:
             for task in companions:
                 task.cancel()

@@ -128,26 +128,5 @@ class Answer:
         if text is None:
             return cls()
         read = json.loads(text)
-        floats = {
-            name: float.fromhex(answer["number"])
-            for name, answer in read["floats"].items()
-            if "number" in answer
-        }
-        unread = {
-            name: answer["error"] for name, answer in read["floats"].items() if "error" in answer
-        }
-        values = {
-            name: read_value["value"]
-            for name, read_value in read["values"].items()
-            if read_value is not None
-        }
-        return cls(
-            floats=floats,
-            unread=unread,
-            values=values,
-            imports=read.get("imports"),
-            gpu_bytes=read["gpu_bytes"],
-            notices=read["notices"] or {},
-            numbers=read["numbers"] or {},
-            changes=read["changes"] or {},
-        )
+        floats = {name: float.fromhex(number) for name, number in read.pop("floats").items()}
+        return cls(floats=floats, **read)

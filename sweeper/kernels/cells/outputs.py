@@ -99,11 +99,11 @@ def moved(
         before: Outputs before they were joined.
         after: Outputs after they were joined.
     """
-    now: dict[int, Any] = {id(output): index for index, output in enumerate(after)}
+    now = {id(output): position for position, output in enumerate(after)}
     for by_cell in places.values():
         if cell_index in by_cell:
-            old = by_cell[cell_index]
-            by_cell[cell_index] = [now[id(before[i])] for i in old if i < len(before)]
+            displays = [before[old] for old in by_cell[cell_index] if old < len(before)]
+            by_cell[cell_index] = [now[id(display)] for display in displays]
 
 
 def size(kind: str, content: Mapping[str, Any]) -> int:
@@ -117,8 +117,10 @@ def _length(part: Any) -> int:
     if isinstance(part, str):
         return len(part)
     values = part.values() if isinstance(part, Mapping) else part
-    texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
-    return sum(map(len, texts))
+    length = 0
+    for value in values:
+        length += len(value if isinstance(value, str) else json.dumps(value))
+    return length
 
 
 def shorten_error(content: dict[str, Any]) -> None:

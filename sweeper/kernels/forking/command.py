@@ -12,7 +12,7 @@ from pathlib import PurePath
 PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
 _MODULES = ("ipykernel_launcher", "ipykernel")
 #: Matches the option -m, alone or as the last of several letters, as in -Im.
-_RUN_MODULE = re.compile("-([a-zA-Z]*)m")
+_RUN_MODULE = re.compile("-[a-zA-Z]*m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +20,12 @@ class KernelCommand:
     """The command with which a kernelspec starts its kernels.
 
     Attributes:
-        interpreter: Path or name of the Python interpreter that runs the kernels.
-        options: Options of the interpreter, such as `-Xfrozen_modules=off`.
+        interpreter: Path or name of the Python interpreter that runs the kernels, with its options,
+            such as `-Xfrozen_modules=off`.
         arguments: Arguments of ipykernel, without the connection file.
     """
 
-    interpreter: str
-    options: Sequence[str]
+    interpreter: Sequence[str]
     arguments: Sequence[str]
 
 
@@ -57,24 +56,20 @@ def read_command(
         )
     interpreter, *words = argv or [""]
     if PYTHON.fullmatch(PurePath(interpreter).name) is None:
-        return _obstacle(
-            kernelspec, argv, f"{interpreter or 'nothing'} is not a Python interpreter"
-        )
+        why = f"{interpreter or 'nothing'} is not a Python interpreter"
+        return _obstacle(kernelspec, argv, why)
     place = next((place for place, word in enumerate(words) if word in _MODULES), 0)
-    run_module = _RUN_MODULE.fullmatch(words[place - 1]) if place else None
-    if run_module is None:
+    run_module = words[place - 1] if place else ""
+    if _RUN_MODULE.fullmatch(run_module) is None:
         why = f"{interpreter} is called without `-m ipykernel_launcher`"
         return _obstacle(kernelspec, argv, why)
     options = words[: place - 1]
-    if run_module[1]:
-        options.append(f"-{run_module[1]}")
-    return KernelCommand(
-        interpreter=interpreter,
-        options=options,
-        arguments=[
-            word for word in words[place + 1 :] if "connection_file" not in word and word != "-f"
-        ],
-    )
+    if run_module != "-m":
+        options.append(run_module.removesuffix("m"))
+    arguments = [
+        word for word in words[place + 1 :] if "connection_file" not in word and word != "-f"
+    ]
+    return KernelCommand(interpreter=[interpreter, *options], arguments=arguments)
 
 
 def _obstacle(kernelspec: str, argv: Sequence[str], why: str) -> Obstacle:

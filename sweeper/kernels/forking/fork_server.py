@@ -89,14 +89,14 @@ class ForkServer:
         self._shared_cells = shared_cells
         self.finding: str | None = None
         self.available: ForkAvailability = _UNKNOWN
-        self._interpreter: list[str] = []
-        self._argv: list[str] = []
+        self._interpreter: Sequence[str] = ()
+        self._argv: Sequence[str] = ()
         match command:
             case Obstacle(reason):
                 self.available = Unready(Stage.NEVER, reason)
             case KernelCommand():
-                self._interpreter = [command.interpreter, *command.options]
-                self._argv = [*command.arguments]
+                self._interpreter = command.interpreter
+                self._argv = command.arguments
         self._lock = threading.Lock()
         #: Whether users were told that a kernel could not be forked.
         self._has_warned = False
@@ -299,12 +299,9 @@ class ForkServer:
         configuration = ipython_folder(self._setup.runtime_folder)
         env = {**self._setup.env, "IPYTHONDIR": configuration}
         self._setup = replace(self._setup, env=env)
+        entries = profile["modules"]
         imports = {
-            "modules": [
-                name
-                for name in profile["modules"]
-                if excluded.isdisjoint((name, name.partition(":")[0], name.replace(":", ".")))
-            ],
+            "modules": [entry for entry in entries if excluded.isdisjoint(_modules_of(entry))],
             "argv": self._argv,
             "frozen": dict(self._setup.frozen),
         }
@@ -333,6 +330,12 @@ class ForkServer:
         except OSError as error:  # The next fork will find that the zygote has ended.
             _log.info("the zygote does not answer: %s", error)
         self.available = Ready(shared=shared, import_s=import_s)
+
+
+def _modules_of(entry: str) -> set[str]:
+    """Return the modules that an entry of a profile may import. `a:b` means `from a import b`."""
+    module, _, name = entry.partition(":")
+    return {module, f"{module}.{name}"} if name else {module}
 
 
 def _set_by_notebook(profile: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:

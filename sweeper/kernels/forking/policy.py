@@ -1,13 +1,13 @@
 """Decide whether the kernel of a trial is forked, and keep the reason.
 
-A kernel is *started* as Jupyter starts it, or *forked* from the *zygote*: a process that has
-already imported the notebook's libraries. Forking saves time, but must not change results.
+A kernel is *fresh*, a new process as Jupyter starts it, or *forked* from the *zygote*: a process
+that has already imported the notebook's libraries. Forking saves time, but must not change results.
 
-The first trial that completes in a started kernel is the reference. The proof repeats it in two
+The first trial that completes in a fresh kernel is the *reference*. The proof repeats it in two
 forked kernels, one after the other. If all scores, steps and outputs are equal to the last bit,
 later kernels are forked.
 
-If they differ, the reference is repeated in a second started kernel. If that run is equal, forking
+If they differ, the reference is repeated in a second fresh kernel. If that run is equal, forking
 has changed the result, and kernels are never forked. If that run differs, too, the notebook is not
 replicable. Then kernels are forked only if the outputs have the same types in the same order, and
 the GPU is used in all runs or in none.
@@ -16,7 +16,7 @@ A free slot waits for the zygote's first imports, but at most twice as long as t
 It also waits for the repetitions of the proof, but at most as long as a forked kernel saves.
 
 If the notebook's code shows its imports, the zygote starts with the sweep: an *early start*. One
-trial, the *pathfinder*, runs in a started kernel and becomes the reference. The trials next to it
+trial, the *pathfinder*, runs in a fresh kernel and becomes the reference. The trials next to it
 run in forked kernels, and their outcomes are *withheld*: not recorded before the proof. The proof
 then needs only one repetition of the reference: what an earlier fork leaves behind shows in it,
 because other forks have run before. If the proof fails, the withheld trials run again.
@@ -62,7 +62,7 @@ class Coverage:
 
     Attributes:
         reason: Why the kernel was started. Empty for a forked kernel.
-        proof: Result of the proof for forked kernels. None for a started kernel.
+        proof: Result of the proof for forked kernels. None for a fresh kernel.
         proven_by: Run id of the trial whose repetition in forked kernels was the proof. Empty if
             nothing was proven.
     """
@@ -102,11 +102,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A trial that completed in a started kernel. Runs in forked kernels are compared with it.
+    """A trial that completed in a fresh kernel. Runs in forked kernels are compared with it.
 
     Attributes:
         spec: Spec of the trial.
-        run: Run of the trial in the started kernel.
+        run: Run of the trial in the fresh kernel.
         duration_s: Duration of the trial in seconds, including the wait for its kernel.
     """
 
@@ -178,21 +178,21 @@ class Undecided:
 #: (chosen, not measured). Imports of torch took 24 s on a machine that ran other programs too.
 _EARLY_LIMIT_S = 60.0
 #: Before forking is proven, at most this number of ended trials per slot may be withheld: their
-#: outcomes are not recorded yet (chosen, not measured). Further trials run in started kernels, so
+#: outcomes are not recorded yet (chosen, not measured). Further trials run in fresh kernels, so
 #: that the sampler learns some outcomes.
 _MOST_WITHHELD = 2
 
 _FORKED = KernelOrigin(is_forked=True)
 _PATHFINDER = KernelOrigin(
-    reason="the first trial runs in a started kernel, with which forked ones are compared"
+    reason="the first trial runs in a fresh kernel, with which forked ones are compared"
 )
-_STARTED = KernelOrigin(reason="a second run in a started kernel")
+_STARTED = KernelOrigin(reason="a second run in a fresh kernel")
 
 
 def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refused | Undecided:
     """Repeat a trial in forked kernels, and return what that proves.
 
-    If a run differs, repeat the trial in a started kernel too: if that run also differs, the
+    If a run differs, repeat the trial in a fresh kernel too: if that run also differs, the
     notebook is the cause, and not the fork.
     """
     run_id, difference = reference.spec.run_id, ""
@@ -219,11 +219,11 @@ def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refuse
     if not unlike:
         return Refused(
             f"trial {run_id}, run again in a forked kernel, differed in {difference}, but not in a "
-            "second started kernel; seed all random numbers after the imports, and tag no cell "
+            "second fresh kernel; seed all random numbers after the imports, and tag no cell "
             "`shared` that writes files"
         )
     never = (
-        f"the notebook is not reproducible: trial {run_id}, run twice in started kernels with the "
+        f"the notebook is not reproducible: trial {run_id}, run twice in fresh kernels with the "
         f"same params and seed, differed in {unlike}"
     )
     if all(map(reference.run.agrees_in_kind, forked)):
@@ -275,13 +275,13 @@ class ForkPolicy:
         Returns:
             The decision, with the reason if the kernel is started.
         """
-        is_forked = self.forks(available)
-        reason = "" if is_forked else self._why_started(available)
         with self._lock:
             match available:
                 case Unready(Stage.NEVER, why) if self._refusal is None:
                     self._refuse(why)
-        return KernelOrigin(is_forked=is_forked, reason=reason)
+        if self.forks(available):
+            return _FORKED
+        return KernelOrigin(reason=self._why_started(available))
 
     # --- an early start --------------------------------------------------------------------------
 
@@ -310,8 +310,7 @@ class ForkPolicy:
         with self._lock:
             if not self._early or not self._is_open or self._reference is not None:
                 return False
-            last = self._pathfinder
-            if is_usual and (last is None or last.control.phase is not Phase.RUNNING):
+            if is_usual and not self._is_pathfinder_running:
                 self._pathfinder = trial
             return self._pathfinder is trial or not is_usual
 
@@ -344,7 +343,7 @@ class ForkPolicy:
 
     def verdict(self, available: ForkAvailability) -> Verdict:
         """Return whether outcomes of kernels that were forked before the proof count."""
-        if self._proof is None and self._refusal is None:
+        if self._is_open:
             self.origin(available)  # This call sets `_refusal` if no zygote can ever fork.
         with self._lock:
             if self._proof is not None:
@@ -358,9 +357,10 @@ class ForkPolicy:
         If so, a trial whose outcome is withheld must make the proof itself.
         """
         with self._lock:
-            last = self._pathfinder
-            has_ended = last is None or last.control.phase is not Phase.RUNNING
-            return self._proving_since_s is None and (self._reference is not None or has_ended)
+            has_reference = self._reference is not None
+            return self._proving_since_s is None and (
+                has_reference or not self._is_pathfinder_running
+            )
 
     @property
     def runs_of_a_proof(self) -> int:
@@ -370,6 +370,11 @@ class ForkPolicy:
         too if other kernels were forked before it.
         """
         return 1 if self._has_forked_early else 2
+
+    @property
+    def _is_pathfinder_running(self) -> bool:
+        pathfinder = self._pathfinder
+        return pathfinder is not None and pathfinder.control.phase is Phase.RUNNING
 
     @property
     def _is_open(self) -> bool:
@@ -428,17 +433,19 @@ class ForkPolicy:
         return Coverage(proof=self._proof, proven_by=self._reference.spec.run_id)
 
     def offer_reference(self, reference: Reference) -> None:
-        """Use a trial that completed in a started kernel as the reference, if there is none yet."""
+        """Use a trial that completed in a fresh kernel as the reference, if there is none yet."""
         with self._lock:
             if self._reference is None and self._refusal is None:
                 self._reference, self._referred_at_s = reference, time.monotonic()
 
     def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
-        """Repeat the reference in forked kernels, if nothing is proven yet and a proof saves time.
+        """Run the reference trial again in forked kernels, to prove that forking changes no result.
+
+        Do nothing if this was tried before, or if the proof takes longer than forking would save.
 
         Args:
             available: Whether kernels can be forked now.
-            repeat: Function that repeats the reference.
+            repeat: Function that runs the reference trial again.
             trials_left: Number of trials that have not begun. Forking saves time in each of them.
         """
         with self._lock:

@@ -60,7 +60,7 @@ def find_interpreter(path: str) -> str | None:
     if os.path.isfile(given) and os.access(given, os.X_OK):
         return os.path.abspath(given)
     found = shutil.which(path) if path.startswith("python") else None
-    return found and os.path.abspath(found)
+    return None if found is None else os.path.abspath(found)
 
 
 def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, str] | None:
@@ -80,14 +80,19 @@ def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, s
         environment, or if it is the environment of this process.
     """
     conda = env.get("CONDA_PREFIX") if env.get("CONDA_DEFAULT_ENV") != "base" else None
+    environments: list[tuple[Path, str]] = []
     for active in (env.get("VIRTUAL_ENV"), conda):
-        if active and _interpreter_in(Path(active)) is not None:
-            return _apart(Path(active), "the active environment")
+        if active:
+            environments.append((Path(active), "the active environment"))
     folder = Path(os.path.abspath(folder))
     for above in (folder, *folder.parents):
         for name in _FOLDERS:
-            if _interpreter_in(above / name) is not None:
-                return _apart(above / name, "the environment of the notebook's folder")
+            environments.append((above / name, "the environment of the notebook's folder"))
+    for environment, which in environments:
+        interpreter = _interpreter_in(environment)
+        if interpreter is not None:
+            is_own = environment.resolve() == Path(sys.prefix).resolve()
+            return None if is_own else (interpreter, which)
     return None
 
 
@@ -141,14 +146,6 @@ def _interpreter_in(folder: Path) -> str | None:
     return None
 
 
-def _apart(folder: Path, which: str) -> tuple[str, str] | None:
-    """Return the interpreter of an environment, unless this process runs in the environment."""
-    interpreter = _interpreter_in(folder)
-    if interpreter is None or folder.resolve() == Path(sys.prefix).resolve():
-        return None
-    return interpreter, which
-
-
 def _activation(interpreter: Path) -> dict[str, str]:
     """Return the variables that activating the interpreter's environment sets.
 
@@ -156,4 +153,6 @@ def _activation(interpreter: Path) -> dict[str, str]:
     """
     scripts, folder = interpreter.parent, interpreter.parent.parent
     active = {"VIRTUAL_ENV": str(folder), "PATH": f"{scripts}{os.pathsep}${{PATH}}"}
-    return {**active, "CONDA_PREFIX": str(folder)} if (folder / "conda-meta").is_dir() else active
+    if (folder / "conda-meta").is_dir():
+        active["CONDA_PREFIX"] = str(folder)
+    return active

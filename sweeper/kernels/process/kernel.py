@@ -260,8 +260,8 @@ class Kernel:
         """Send a signal to the kernel and the processes that it has started.
 
         Returns:
-            The ids of these processes. Those that a forked kernel has forked are left out, because
-            they have no mark.
+            The ids of these processes. They have the kernel's mark in their environment. Processes
+            that a forked kernel has forked lack it, so they get no signal.
         """
         self._signal(number)
         # A command such as `!python train.py` has a process group of its own.

@@ -30,8 +30,6 @@ _RECONNECT_MS = 5
 _FIRST_RETRY_S = 0.02
 #: Longest wait between two requests to a kernel that does not answer, in seconds.
 _LAST_RETRY_S = 0.5
-#: Longest wait for a kernel's first answer in seconds, if the caller sets no limit.
-_READY_S = 60.0
 
 
 class QuickClient(AsyncKernelClient):
@@ -60,43 +58,38 @@ class QuickClient(AsyncKernelClient):
         """
         self.context.destroy(linger=0)
 
-    async def wait_for_ready(
-        self, timeout: float | None = None, is_wanted: Callable[[], bool] = lambda: True
-    ) -> None:
+    async def wait_until_ready(self, *, limit_s: float, is_wanted: Callable[[], bool]) -> None:
         """Wait for the kernel's first answer.
 
         Args:
-            timeout: Time limit in seconds. Default: 60 s.
+            limit_s: Time limit in seconds.
             is_wanted: Function that returns whether the kernel is still needed. Called at least
                 twice a second.
 
         Raises:
             RuntimeError: The kernel died, did not answer in time, or is no longer needed.
         """
-        limit_s = timeout or _READY_S
         deadline_s = time.monotonic() + limit_s
         retry_s = _FIRST_RETRY_S
         requests = {self.kernel_info()}
         reply: dict[str, Any] | None = None
         is_connected = False
-        while True:
+        while reply is None or not is_connected:
+            if not is_wanted():
+                raise RuntimeError("its trial was stopped before its first answer")
+            if reply is None and not await self.is_alive():
+                raise RuntimeError("it died before its first answer")
+            if not Path(self.connection_file).exists():
+                raise RuntimeError("its private folder was removed")
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"no answer within {limit_s:g} s")
             answered, connected = await asyncio.gather(
                 self._reply_within(retry_s if reply is None else 0.0),
                 self._connected_within(0.0 if is_connected else retry_s, requests),
             )
             reply = reply or answered
             is_connected = is_connected or connected
-            if not is_wanted():
-                raise RuntimeError("its trial was stopped before its first answer")
-            if reply is None and not await self.is_alive():
-                raise RuntimeError("it died before its first answer")
-            if reply is not None and is_connected:
-                break
-            if not Path(self.connection_file).exists():
-                raise RuntimeError("its private folder was removed")
-            if time.monotonic() > deadline_s:
-                raise RuntimeError(f"no answer within {limit_s:g} s")
-            if reply is not None:
+            if reply is not None and not is_connected:
                 # The reply has come, but not the `idle` message of the request: the kernel sent
                 # that message before the output socket was connected. Another request makes the
                 # kernel send another `idle` message.

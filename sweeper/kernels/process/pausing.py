@@ -56,8 +56,11 @@ def _locks_a_file(pids: Collection[int], end_s: float) -> bool:
         return False
     # `1: POSIX ADVISORY WRITE 4321 08:01:1234 0 EOF`; after the number, `->` marks a process that
     # only waits for a lock.
-    locks = [line.split() for line in lines]
-    return any(lock[1] != "->" and lock[3] == "WRITE" and int(lock[4]) in pids for lock in locks)
+    for line in lines:
+        _, kind, _, access, pid, *_ = line.split()
+        if kind != "->" and access == "WRITE" and int(pid) in pids:
+            return True
+    return False
 
 
 def _stands_still(pid: int) -> bool:

@@ -34,7 +34,7 @@ class KernelPool:
     Args:
         setup: What all kernels have in common.
         kernels: `auto`: fork kernels from a process with the notebook's libraries imported, once a
-            trial has given the same results in started and forked kernels (the proof). `fork`: fork
+            trial has given the same results in fresh and forked kernels (the proof). `fork`: fork
             them without a proof. `cold`: never fork.
         import_env: Environment variables for the imports before kernels are forked, in addition to
             those of `setup`.
@@ -107,7 +107,7 @@ class KernelPool:
         env = self.setup.env if self.can_prepare else {**self.setup.env, **env}
         if origin is None:
             return self._take_best(env)
-        kernel = self._start(env, origin)
+        kernel = self._start(env, origin).result()
         if origin.is_forked and not kernel.origin.is_forked:
             kernel.kill()
             raise OSError("no kernel can be forked any more")
@@ -115,14 +115,14 @@ class KernelPool:
 
     def _take_best(self, env: Mapping[str, str]) -> Kernel:
         kernel = self._take_prepared()
-        best = self.policy.origin(self.fork_server.available)
+        best = self._best_origin()
         if kernel is not None:
             # A prepared kernel is useless if it has died or lost its sockets, or if the policy
             # decides differently since it was prepared.
             if kernel.is_usable and kernel.origin.is_forked == best.is_forked:
                 return kernel
             kernel.kill()
-        return self._start(env, best)
+        return self._start(env, best).result()
 
     def _take_prepared(self) -> Kernel | None:
         """Return the kernel that was prepared first. None if no kernel is prepared."""
@@ -144,8 +144,9 @@ class KernelPool:
         # zygote's imports.
         if self.policy.forks_soon(self.fork_server.available):
             return
+        origin = self._best_origin()
         with self._lock:
-            self._prepared.append(self._starters.submit(self._start_best))
+            self._prepared.append(self._start(self.setup.env, origin))
 
     def retire(self, kernel: Kernel, on_gone: Callable[[bool], None]) -> None:
         """Let a kernel end in the background; see `Kernel.retire`."""
@@ -174,11 +175,11 @@ class KernelPool:
         self._starters.shutdown()
         self.fork_server.close()
 
-    def _start_best(self) -> Kernel:
-        return self._made(self.setup.env, self.policy.origin(self.fork_server.available))
+    def _best_origin(self) -> KernelOrigin:
+        return self.policy.origin(self.fork_server.available)
 
-    def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
-        return self._starters.submit(self._made, env, origin).result()
+    def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Future[Kernel]:
+        return self._starters.submit(self._made, env, origin)
 
     def _made(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
         with thread_event_loop():

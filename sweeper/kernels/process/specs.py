@@ -144,9 +144,7 @@ def interpreter_of(name: str) -> list[str]:
     The command is empty if the kernelspec does not show it.
     """
     command = command_of(name)
-    if isinstance(command, Obstacle):
-        return []
-    return [command.interpreter, *command.options]
+    return [] if isinstance(command, Obstacle) else [*command.interpreter]
 
 
 def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:
@@ -157,9 +155,9 @@ def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:
         env: Environment of the process that starts the kernel. The kernelspec may refer to it, as
             in `${HOME}`.
     """
-    added = {
-        variable: Template(text).safe_substitute(env) for variable, text in _spec(name).env.items()
-    }
+    added: dict[str, str] = {}
+    for variable, text in _spec(name).env.items():
+        added[variable] = Template(text).safe_substitute(env)
     return {**env, **added}
 
 

@@ -48,13 +48,14 @@ def bound_of(
         The prediction. None if fewer than `n_startup_trials` completed trials have reported at that
         step, or if all of them have reported the same value.
     """
-    step, sign = max(curves.by_number[number].values), curves.sign
+    values, sign = curves.by_number[number].values, curves.sign
+    step = max(values)
     pairs, best = _pairs_at(step, curves)
     if len(pairs) < n_startup_trials:
         return None
     floors = [floor_of(column) for column in pairs.T]
     reported, final = np.maximum(pairs, floors).T
-    own = max(_best_until(step, curves.by_number[number].values, sign), floors[0])
+    own = max(_best_until(step, values, sign), floors[0])
     away = reported - reported.mean()
     squares, freedom = float(away @ away), len(pairs) - 2
     if squares <= 0 or not math.isfinite(own):
@@ -63,7 +64,8 @@ def bound_of(
     slope = max(float(away @ final) / squares, 0.0)
     residuals = final - final.mean() - slope * away
     # Predictions for the trial itself, and for the best completed trial as it was at this step.
-    both = np.array([own, reported[final.argmax()]]) - reported.mean()
+    of_best = reported[final.argmax()]
+    both = np.array([own, of_best]) - reported.mean()
     likely = final.mean() + slope * both
     variance = residuals @ residuals / freedom
     spread = np.sqrt(variance * (1 + 1 / len(pairs) + both**2 / squares))
@@ -83,7 +85,9 @@ def floor_of(values: Sequence[float] | np.ndarray) -> float:
     Higher scores are better. If half of all scores are the best one, no score is an outlier.
     """
     middle, best = float(np.median(values)), float(np.max(values))
-    return middle - FURTHEST * (best - middle) if best > middle else float(np.min(values))
+    if best <= middle:
+        return float(np.min(values))
+    return middle - FURTHEST * (best - middle)
 
 
 def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
@@ -107,5 +111,6 @@ def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
 
 def _best_until(step: int, values: Mapping[int, float], sign: float) -> float:
     """Return the best value that a trial has reported up to a step. Higher values are better."""
-    numbers = [sign * value for at, value in values.items() if at <= step and not math.isnan(value)]
+    so_far = [value for at, value in values.items() if at <= step]
+    numbers = [sign * value for value in so_far if not math.isnan(value)]
     return max(numbers, default=-math.inf)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
 import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial
@@ -176,7 +177,8 @@ class PredictivePruner(BasePruner):
         running = _numbers_of(curves, "running")
         n_continuing = len(set(running) - beginning)
         # Count the free slot as if a trial ran in it. If no trial runs, it begins a new trial.
-        if to_begin and n_continuing >= max(min(1, len(running)), (len(running) + 1) // SLOTS):
+        least = min(1, len(running))
+        if to_begin and n_continuing >= max(least, (len(running) + 1) // SLOTS):
             return None
         reach = self._reach(curves, race)
         can_win = [number for number in reach if number in frozen]
@@ -195,8 +197,11 @@ class PredictivePruner(BasePruner):
 
     def outlooks(self, curves: Curves, numbers: Sequence[int]) -> list[Outlook]:
         """Return predictions for trials that have not completed but reported a finite value."""
-        reported = {number: curves.by_number[number].values for number in numbers}
-        known = [n for n, values in reported.items() if any(map(math.isfinite, values.values()))]
+        known = []
+        for number in numbers:
+            values = curves.by_number[number].values.values()
+            if any(map(math.isfinite, values)):
+                known.append(number)
         if not known:
             return []
         race = Race(curves)
@@ -275,7 +280,7 @@ def _beginning(curves: Curves, race: Race) -> set[int]:
     a training is.
     """
     live = {*_numbers_of(curves, "running"), *_numbers_of(curves, "frozen")}
-    judged = [number for number, begun in zip(race.numbers, race.begun, strict=True) if begun]
+    judged = [race.numbers[place] for place in np.flatnonzero(race.begun)]
     early = live.difference(judged)
     reported = live.intersection(race.numbers)
     if race.total is None and reported:

@@ -95,14 +95,19 @@ class Race:
     """
 
     def __init__(self, curves: Curves) -> None:
-        series = {n: _finite(curve, curves.sign) for n, curve in curves.by_number.items()}
-        self.numbers = [number for number, (steps, _) in series.items() if len(steps)]
+        reported = []
+        self.numbers = []
+        for number, curve in curves.by_number.items():
+            steps, values = _finite(curve, curves.sign)
+            if len(steps):
+                self.numbers.append(number)
+                reported.append((steps, values))
         finals = [curves.by_number[number].final for number in self.numbers]
         self.is_completed = np.array([final is not None for final in finals])
-        self.finals = np.array(
-            [-np.inf if final is None else curves.sign * final for final in finals]
-        )
-        reported = [series[number] for number in self.numbers]
+        self.finals = np.full(len(finals), -np.inf)
+        for place, final in enumerate(finals):
+            if final is not None:
+                self.finals[place] = curves.sign * final
         grid = _grid_of([steps for steps, _ in reported])
         self.values = np.array([_along(grid, steps, values) for steps, values in reported])
         last_steps = np.array([steps[-1] for steps, _ in reported])
@@ -153,6 +158,12 @@ class Race:
         return level
 
     @cached_property
+    def _levels(self) -> Array:
+        """For each trial, its extrapolated value at its last report."""
+        levels: Array = self._level[np.arange(len(self.numbers)), self.done - 1]
+        return levels
+
+    @cached_property
     def leader(self) -> int:
         """Index in `numbers` of the best completed trial.
 
@@ -160,9 +171,8 @@ class Race:
         """
         if self.is_completed.any():
             return int(self.finals.argmax())
-        levels = self._level[np.arange(len(self.numbers)), self.done - 1]
         are_compared = self.begun if self.begun.any() else ~self.begun
-        return int(np.where(are_compared, levels, -np.inf).argmax())
+        return int(np.where(are_compared, self._levels, -np.inf).argmax())
 
     @property
     def best(self) -> float:
@@ -173,8 +183,7 @@ class Race:
     def leads(self) -> Array:
         """For each trial, its predicted final score minus the leader's."""
         same_step = np.minimum(self.done, self.done[self.leader]) - 1
-        levels = self._level[np.arange(len(self.numbers)), self.done - 1]
-        leads: Array = levels - self._level[self.leader, same_step]
+        leads: Array = self._levels - self._level[self.leader, same_step]
         return leads
 
     def likely(self, place: int) -> float:
@@ -185,7 +194,7 @@ class Race:
         """
         if self.is_completed.any():
             return float(self.leads[place] + self.best)
-        return float(self.leads[place] + self._level[self.leader, self.done[self.leader] - 1])
+        return float(self.leads[place] + self._levels[self.leader])
 
     # --- errors of predictions --------------------------------------------------------------------
 
@@ -210,7 +219,8 @@ class Race:
         """For each trial, the standard deviation of the error of its predicted final score."""
         completed = TRIAL_WEIGHT * max(int(self.is_completed.sum()) - 1, 0)
         variance = (PRIOR_TRIALS + completed * self._deviation) / (PRIOR_TRIALS + completed)
-        off: Array = self._wander[self.done - 1] * math.sqrt(max(variance, LEAST_VARIANCE))
+        factor = math.sqrt(max(variance, LEAST_VARIANCE))
+        off: Array = self._wander[self.done - 1] * factor
         return off
 
     @property
@@ -231,13 +241,14 @@ class Race:
         steps = slice(self.first_look - 1, self.total - 1)
         predicted = self._level[others, steps] - self._level[self.leader, steps]
         errors = (self.finals[others] - self.best)[:, None] - predicted
-        return float(((errors / self._wander[steps]) ** 2).max(axis=1).mean())
+        squares = (errors / self._wander[steps]) ** 2
+        return float(squares.max(axis=1).mean())
 
 
 def _finite(curve: Curve, sign: float) -> tuple[Array, Array]:
     """Return the steps of a curve with finite values, in order, and these values times `sign`."""
-    finite = [(step, value) for step, value in curve.values.items() if math.isfinite(value)]
-    array: Array = np.array(sorted(finite), dtype=float).reshape(-1, 2)
+    finite = [point for point in sorted(curve.values.items()) if math.isfinite(point[1])]
+    array: Array = np.array(finite, dtype=float).reshape(-1, 2)
     return array[:, 0], sign * array[:, 1]
 
 
@@ -245,8 +256,8 @@ def _grid_of(all_steps: Sequence[Array]) -> Array:
     """Return the steps of a study in order, thinned if there are many."""
     grid: Array = np.unique(np.concatenate(all_steps))
     if len(grid) > MOST_STEPS:
-        kept = np.linspace(0, len(grid) - 1, MOST_STEPS).round().astype(int)
-        grid = grid[kept]
+        kept = np.linspace(0, len(grid) - 1, MOST_STEPS).round()
+        grid = grid[kept.astype(int)]
     return grid
 
 

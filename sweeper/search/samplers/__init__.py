@@ -9,18 +9,18 @@ from .factory import SamplerFactory
 from .fitting import check_fits
 from .score_model import ScoreModels, can_predict
 from .surfaces import surfaces_of
-from .views import InOrder, noted_by
+from .views import StorageView, in_order
 
 __all__ = [
-    "InOrder",
     "SamplerFactory",
     "ScoreModels",
+    "StorageView",
     "as_queued",
     "can_predict",
     "check_fits",
     "distributions",
     "effects_of",
-    "noted_by",
+    "in_order",
     "suggest",
     "surfaces_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import optuna
 from optuna.distributions import (
@@ -21,7 +21,6 @@ from ...settings.messages import as_yaml
 from ...settings.space import (
     AnyDimension,
     ChoiceDimension,
-    FloatDimension,
     IntDimension,
     SearchSpace,
     as_scalar,
@@ -38,15 +37,10 @@ def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
 def _distribution(dimension: AnyDimension) -> BaseDistribution:
     if isinstance(dimension, ChoiceDimension):
         return CategoricalDistribution([as_scalar(choice) for choice in dimension.choices])
+    log = dimension.log
     if isinstance(dimension, IntDimension):
-        return IntDistribution(
-            dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
-        )
-    if isinstance(dimension, FloatDimension):
-        return FloatDistribution(
-            dimension.low, dimension.high, log=dimension.log, step=dimension.step
-        )
-    assert_never(dimension)
+        return IntDistribution(dimension.low, dimension.high, log=log, step=dimension.step or 1)
+    return FloatDistribution(dimension.low, dimension.high, log=log, step=dimension.step)
 
 
 def in_words(distribution: BaseDistribution) -> str:
@@ -54,7 +48,8 @@ def in_words(distribution: BaseDistribution) -> str:
     attributes = json.loads(distribution_to_json(distribution))["attributes"]
     if "choices" in attributes:
         attributes["choices"] = [from_scalar(choice) for choice in attributes["choices"]]
-    return as_yaml({key: value for key, value in attributes.items() if value not in (None, False)})
+    stated = {key: value for key, value in attributes.items() if value not in (None, False)}
+    return as_yaml(stated)
 
 
 def as_queued(params: Params) -> dict[str, Any]:
@@ -77,13 +72,15 @@ def in_space(
         space: Present search space of the study.
         needs_all: Whether trials with fewer or more params than the space gives are left out, too.
     """
-    known, seen = distributions(space), []
+    known = distributions(space)
+    seen = []
     for trial in trials:
         params = {name: from_scalar(value) for name, value in trial.params.items()}
         wanted = [name for name in space if space.exists(name, params)]
         names = [name for name in wanted if name in params]
-        has_all = trial.state is TrialState.RUNNING or len(names) == len(wanted)
-        if needs_all and not (has_all and len(names) == len(params)):
+        has_all = trial.state is TrialState.RUNNING or names == wanted
+        has_more = len(params) > len(names)
+        if needs_all and (has_more or not has_all):
             continue
         if all(space[name].allows(params[name]) for name in names):
             changed = copy.copy(trial)
@@ -97,13 +94,12 @@ def as_trial(params: Params, score: float, known: Mapping[str, BaseDistribution]
     """Return a completed trial with these params and this score, in Optuna's form.
 
     Args:
-        params: Params of the trial. Params that are not in `known` are dropped.
+        params: Params of the trial.
         score: Score of the trial.
-        known: Distributions by name of param.
+        known: Distribution of each of these params, and perhaps of others.
     """
-    queued = {name: value for name, value in as_queued(params).items() if name in known}
-    used = {name: known[name] for name in queued}
-    return optuna.trial.create_trial(params=queued, distributions=used, value=score)
+    used = {name: known[name] for name in params}
+    return optuna.trial.create_trial(params=as_queued(params), distributions=used, value=score)
 
 
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
@@ -113,18 +109,12 @@ def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
         if isinstance(dimension, ChoiceDimension):
             by_scalar = {as_scalar(choice): choice for choice in dimension.choices}
             return by_scalar[trial.suggest_categorical(name, list(by_scalar))]
-        distribution = _distribution(dimension)
-        if isinstance(distribution, IntDistribution):
-            return trial.suggest_int(
-                name,
-                distribution.low,
-                distribution.high,
-                log=distribution.log,
-                step=distribution.step,
-            )
-        assert isinstance(distribution, FloatDistribution)
+        log = dimension.log
+        if isinstance(dimension, IntDimension):
+            step = dimension.step or 1
+            return trial.suggest_int(name, dimension.low, dimension.high, log=log, step=step)
         return trial.suggest_float(
-            name, distribution.low, distribution.high, log=distribution.log, step=distribution.step
+            name, dimension.low, dimension.high, log=log, step=dimension.step
         )
 
     return space.sample(pick)

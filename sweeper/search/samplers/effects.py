@@ -7,13 +7,14 @@ the whole space, and knows where it is unsure (decision 35).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from ...trials import Importance
 from .padded_gp import on_one_thread
-from .score_model import Array, ScoreModel, ScoreModels
+from .padding import Array
+from .score_model import ScoreModel, ScoreModels
 
 #: The effects are measured at the first number of points for each param, but at no more than the
 #: second number of points in all, because the covariance of all points is computed (chosen).
@@ -21,8 +22,8 @@ _POINTS, _MOST_PLACES = 128, 1024
 #: The effects are measured in this number of functions that are drawn from the Gaussian process
 #: (chosen).
 _FUNCTIONS = 64
-#: The interval of an effect covers this share of the drawn functions (chosen).
-_WITHIN = 0.9
+#: The interval of an importance is between these quantiles (chosen, not measured).
+INTERVAL = [(1 - 0.9) / 2, (1 + 0.9) / 2]
 
 
 def effects_of(
@@ -53,19 +54,23 @@ def effects_of(
         with on_one_thread():
             shares, joint = _shares(model)
         is_predicted = model.predicts_better_than_luck
-        edges = np.quantile(shares, [(1 - _WITHIN) / 2, (1 + _WITHIN) / 2], axis=0)
-        known = {
-            name: Importance(
+        lows, highs = np.quantile(shares, INTERVAL, axis=0)
+        known = {}
+        for column, name in enumerate(model.names):
+            known[name] = Importance(
                 share=float(shares[:, column].mean()),
-                low=float(edges[0, column]) if is_predicted else 0.0,
-                high=float(edges[1, column]),
+                low=float(lows[column]) if is_predicted else 0.0,
+                high=float(highs[column]),
                 joint=float(joint[:, column].mean()) if is_predicted else 0.0,
                 is_clear=is_predicted,
             )
-            for column, name in enumerate(model.names)
-        }
-        found[objective] = dict(sorted(known.items(), key=lambda named: -named[1].share))
+        found[objective] = by_share(known)
     return found
+
+
+def by_share(importances: Mapping[str, Importance]) -> dict[str, Importance]:
+    """Return importances with the largest share first."""
+    return dict(sorted(importances.items(), key=lambda named: -named[1].share))
 
 
 def _shares(model: ScoreModel) -> tuple[Array, Array]:
@@ -77,7 +82,8 @@ def _shares(model: ScoreModel) -> tuple[Array, Array]:
     import torch
 
     padding, n_params = model.padding, len(model.names)
-    n_points = min(_POINTS, 1 << (_MOST_PLACES // (n_params + 2)).bit_length() - 1)
+    most = _MOST_PLACES // (n_params + 2)
+    n_points = min(_POINTS, 1 << most.bit_length() - 1)
     base, other = padding.spread(n_points, 2)
     mixed = np.tile(base, (n_params, 1, 1))
     for column in range(n_params):
@@ -97,4 +103,5 @@ def _shares(model: ScoreModel) -> tuple[Array, Array]:
     total = ((first - changed) ** 2).mean(-1) / 2  # Jansen's estimators
     alone = variance - ((second - changed) ** 2).mean(-1) / 2
     sums = np.maximum(total.sum(1, keepdims=True), 1e-300)
-    return total / sums, np.clip(total - alone, 0, None) / np.maximum(variance, 1e-300)
+    joint = np.clip(total - alone, 0, None) / np.maximum(variance, 1e-300)
+    return total / sums, joint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import optuna
@@ -33,10 +33,30 @@ _TURNS_FROM = 25
 #: A stepped dimension has at most this many values. A sampler that enumerates so many takes 0.5 s
 #: and 100 MB.
 _MOST_VALUES = 1_000_000
-#: Samplers whose proposals are points of one sequence, so all of them need the same seed.
+#: Samplers whose proposals are points of one sequence, so each proposal is made with one seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination of params.
 _EXHAUSTIBLE = ("grid", "brute_force")
+
+
+class IndexedQMC(optuna.samplers.QMCSampler):
+    """Optuna's sampler of a quasi-random sequence, which proposes the point with a given index.
+
+    Optuna counts the proposals in the study. Such a count leaves out the points of proposals that
+    a kill has lost, and it does not start again with the trials that a fixed order shows.
+
+    Args:
+        index: Number of earlier proposals.
+        **options: Options of Optuna's sampler.
+    """
+
+    def __init__(self, *, index: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._index = index
+
+    def _find_sample_id(self, study: object, search_space: object) -> int:
+        return self._index
+
 
 _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,
@@ -45,7 +65,7 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     # `grid` uses Optuna's brute force sampler, because its grid sampler ignores the trials of
     # `start`, and does not support branches.
     "grid": optuna.samplers.BruteForceSampler,
-    "qmc": optuna.samplers.QMCSampler,
+    "qmc": IndexedQMC,
     "cmaes": optuna.samplers.CmaEsSampler,
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
@@ -85,10 +105,12 @@ class SamplerFactory:
         self._takes_turns = chosen.name == "auto" and self.name == "gp"
         self._options = dict(chosen.options)
         self._was_changed: bool | None = None
-        check_options(
-            _CLASSES[self.name], chosen.options, reserved=_PASSED, where=f"{where}: {self.name}"
-        )
+        kind = _CLASSES[self.name]
+        check_options(kind, chosen.options, reserved=_PASSED, where=f"{where}: {self.name}")
         self._check_space(where)
+        #: Number of different combinations of params. None if the sampler does not end when it has
+        #: tried all of them.
+        self._n_combinations = self._space.count() if self.name in _EXHAUSTIBLE else None
         try:
             self.make(0, 0)
         except (TypeError, ValueError, ImportError) as error:
@@ -103,15 +125,18 @@ class SamplerFactory:
             number: Number of the trial that is proposed.
             index: Number of earlier proposals. With `repeat`, there are fewer of them than trials.
         """
-        seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
+        stream = "all" if self.name in _ONE_SEED else number
+        seed = derived_seed(self._seed, "sampler", stream)
         kind: Callable[..., BaseSampler] = _CLASSES[self.name]
         passed = dict(self._options)
         if self._takes_turns and index >= _TURNS_FROM and index % 2:
             kind = ExpectingTPE
             passed = {"space": self._space, "multivariate": True, "group": True}
-        elif issubclass(_CLASSES[self.name], PaddedGP):
+        elif self.name == "gp":
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed |= {"space": self._space, "design_seed": design_seed, "index": index}
+        elif self.name == "qmc":
+            passed["index"] = index
         # Optuna warns that some samplers are experimental. The warning is ignored, because this
         # project's tests cover them.
         with warnings.catch_warnings(
@@ -131,20 +156,24 @@ class SamplerFactory:
             storage = StorageView(storage, self._proposals)
         if self.name not in _SEES_INFEASIBLE:
             return storage
-        known, space = distributions(self._space), self._space
-        found = [
-            [
-                as_trial(trial.params, trial.score, known)
-                for trial in trials
-                # Leave out trials with a value outside of the present ranges, which the user may
-                # have narrowed.
-                if all(space[n].allows(v) for n, v in trial.params.items() if n in space)
-            ]
-            for trials in learned
-        ]
-        studies = [trials for trials in found if trials]
-        seen = StorageView(storage, partial(with_learned, studies=studies)) if studies else storage
-        return StorageView(seen, with_constraints)
+        studies = [found for trials in learned if (found := self._learned(trials))]
+        if studies:
+            storage = StorageView(storage, partial(with_learned, studies=studies))
+        return StorageView(storage, with_constraints)
+
+    def _learned(self, trials: Sequence[LearnedTrial]) -> list[FrozenTrial]:
+        """Return trials of an earlier study in Optuna's form.
+
+        Trials with a value outside of the present ranges, which the user may have narrowed, are
+        left out.
+        """
+        known = distributions(self._space)
+        found = []
+        for trial in trials:
+            params = {name: value for name, value in trial.params.items() if name in known}
+            if all(self._space[name].allows(value) for name, value in params.items()):
+                found.append(as_trial(params, trial.score, known))
+        return found
 
     def _proposals(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
         """Return one trial per proposal, as if the present space had proposed it.
@@ -173,19 +202,13 @@ class SamplerFactory:
             )
         return self._was_changed
 
-    @cached_property
-    def combinations(self) -> int | None:
-        """Number of different combinations of params.
-
-        None if the sampler does not end when it has tried all of them.
-        """
-        return self._space.count() if self.name in _EXHAUSTIBLE else None
-
     def has_tried_all(self, trials: list[FrozenTrial]) -> bool:
         """Return whether a trial has begun with every combination of params."""
-        begun = filter(has_begun, self._proposals(trials) if self.combinations else ())
+        if self._n_combinations is None:
+            return False
+        begun = [trial for trial in self._proposals(trials) if has_begun(trial)]
         tried = {tuple(trial.params.items()) for trial in begun}
-        return self.combinations is not None and len(tried) >= self.combinations
+        return len(tried) >= self._n_combinations
 
     def _suitable(self) -> str:
         """Return the name of the sampler that `sampler: auto` means for the study."""
@@ -193,19 +216,22 @@ class SamplerFactory:
         return "gp" if is_short and can_predict() else "tpe"
 
     def _check_space(self, where: str) -> None:
-        if self.name in _EXHAUSTIBLE and self._space.count() is None:
-            endless = [n for n, d in self._space.items() if d.count() is None]
-            raise SettingsError(
-                f"{where}: {self.name} needs a finite space, and {', '.join(endless)} is "
-                "continuous; give it a step or choices"
-            )
-        wide = [n for n, d in self._space.items() if (d.count() or 0) > _MOST_VALUES]
-        if self.name in _EXHAUSTIBLE and wide:
-            raise SettingsError(
-                f"{where}: {self.name} lists all values of a range with steps, and "
-                f"{', '.join(wide)} has more than {_MOST_VALUES:,}; widen the steps, or use tpe"
-            )
         if self.name == "cmaes" and importlib.util.find_spec("cmaes") is None:
             raise SettingsError(f"{where}: cmaes needs the package cmaes: pip install cmaes")
         if self.name == "gp" and not can_predict():
             raise SettingsError(f"{where}: gp needs the package torch: pip install torch")
+        if self.name not in _EXHAUSTIBLE:
+            return
+        counts = {name: dimension.count() for name, dimension in self._space.items()}
+        endless = [name for name, count in counts.items() if count is None]
+        if endless:
+            raise SettingsError(
+                f"{where}: {self.name} needs a finite space, and {', '.join(endless)} is "
+                "continuous; give it a step or choices"
+            )
+        wide = [name for name, count in counts.items() if count and count > _MOST_VALUES]
+        if wide:
+            raise SettingsError(
+                f"{where}: {self.name} lists all values of a range with steps, and "
+                f"{', '.join(wide)} has more than {_MOST_VALUES:,}; widen the steps, or use tpe"
+            )

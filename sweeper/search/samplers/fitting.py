@@ -23,17 +23,19 @@ def check_fits(study: optuna.Study, objectives: list[str], settings: Settings, p
         StudyError: The settings do not fit the study.
     """
     remedy = "choose another name with --study, and other outputs with -o"
-    stored = [d.name.lower() for d in study.directions]
-    wanted = {n: o.direction for n, o in settings.objective.items()}
-    if dict(zip(objectives, stored, strict=False)) != wanted:
-        had = ", ".join(f"{n}: {d}" for n, d in zip(objectives, stored, strict=False))
+    directions = [direction.name.lower() for direction in study.directions]
+    stored = dict(zip(objectives, directions, strict=False))
+    wanted = {name: objective.direction for name, objective in settings.objective.items()}
+    if stored != wanted:
+        had = ", ".join(f"{name}: {direction}" for name, direction in stored.items())
         raise StudyError(
             f"{place}: the study {study.study_name!r} exists with other objectives ({had}); "
             f"{remedy}"
         )
-    trials = study.get_trials(deepcopy=False)
-    for name, distribution in distributions(settings.search_space).items():
-        for before in (t.distributions[name] for t in trials if name in t.distributions):
+    known = distributions(settings.search_space)
+    for trial in study.get_trials(deepcopy=False):
+        for name, before in trial.distributions.items():
+            distribution = known.get(name, before)
             try:
                 check_distribution_compatibility(before, distribution)
             except ValueError as error:

@@ -24,10 +24,17 @@ from .views import StorageView
 if TYPE_CHECKING:
     import torch
 
+Array = np.ndarray[Any, Any]
+
 #: Ranges with more values than this are modelled as continuous, and their values are rounded.
 #: Optuna tries the steps of a range one after the other, which took ten times as long for four
 #: ranges with a thousand values each.
 _MOST_STEPS = 16
+
+
+#: Column of a dimension that only some trials have, and its conditions: a parent's column, and
+#: which of the parent's choices open the branch, shape (choices).
+_Branch = tuple[int, list[tuple[int, Array]]]
 
 
 class Padding:
@@ -63,35 +70,37 @@ class Padding:
         self._branches = _branches(space, list(self.distributions))
 
     @property
-    def is_choice(self) -> np.ndarray[Any, Any]:
+    def is_choice(self) -> Array:
         """For each dimension, whether it is a choice."""
         return np.array(self._cube.is_categorical)
 
-    def points(self, trials: list[FrozenTrial]) -> np.ndarray[Any, Any]:
+    def points(self, trials: list[FrozenTrial]) -> Array:
         """Return trials that have all dimensions (see `seen`) as points of the unit cube."""
         return np.array(self._cube.get_normalized_params(trials))
 
-    def places(self, column: int, most: int) -> np.ndarray[Any, Any]:
+    def places(self, column: int, most: int) -> Array:
         """Return coordinates along a dimension: all its choices, or `most` points of its range."""
         distribution = list(self.distributions.values())[column]
         if isinstance(distribution, CategoricalDistribution):
             return np.arange(float(len(distribution.choices)))
         return np.linspace(0, 1, most)
 
-    def values_at(self, column: int, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def values_at(self, column: int, places: Array) -> Array:
         """Return a dimension's values at coordinates: for a choice, the indices of its values."""
         name = list(self.distributions)[column]
         if self.is_choice[column]:
             return places
         points = np.tile(self._fixed, (len(places), 1))
         points[:, column] = places
-        return np.array(
-            [self.as_params(self._cube.get_unnormalized_param(point))[name] for point in points]
-        )
+        params = [self._params_at(point) for point in points]
+        return np.array([of_point[name] for of_point in params])
 
     def as_params(self, modelled: Mapping[str, Any]) -> dict[str, Any]:
         """Return proposed values, rounded to values that the search space contains."""
-        return {name: _rounded(self.distributions[name], v) for name, v in modelled.items()}
+        params = {}
+        for name, value in modelled.items():
+            params[name] = _rounded(self.distributions[name], value)
+        return params
 
     def design(self, index: int, *, seed: int) -> dict[str, Any]:
         """Return the point with this index of a scrambled Sobol sequence, as params."""
@@ -99,9 +108,13 @@ class Padding:
         # The points of a sequence are balanced after powers of two, so make a power of two of them.
         # The point with this index is the same in a longer sequence.
         points = self._cube.sample_normalized_params(1 << index.bit_length(), rng)
-        return self.as_params(self._cube.get_unnormalized_param(points[index]))
+        return self._params_at(points[index])
 
-    def spread(self, count: int, samples: int) -> list[np.ndarray[Any, Any]]:
+    def _params_at(self, point: Array) -> dict[str, Any]:
+        """Return a point of the unit cube as params, rounded as `as_params` does."""
+        return self.as_params(self._cube.get_unnormalized_param(point))
+
+    def spread(self, count: int, samples: int) -> list[Array]:
         """Return samples of points that cover the unit cube evenly.
 
         The samples are independent of each other. The count is a power of two, because the points
@@ -110,8 +123,8 @@ class Padding:
         from scipy.stats import qmc
 
         n_columns = len(self.distributions)
-        cube = qmc.Sobol(samples * n_columns, rng=np.random.default_rng(0)).random(count)
-        spread = np.split(cube, samples, axis=1)
+        sequence = qmc.Sobol(samples * n_columns, rng=np.random.default_rng(0))
+        spread = np.split(sequence.random(count), samples, axis=1)
         for column in np.flatnonzero(self.is_choice):
             n_choices = len(self.places(int(column), 0))
             for points in spread:
@@ -128,9 +141,12 @@ class Padding:
         return StorageView(study._storage, self._filled).study(study)
 
     def _filled(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        filled = [copy.copy(trial) for trial in trials if trial.params and not self._lacks(trial)]
-        for trial in filled:
-            trial.params = {**self.values, **trial.params}
+        filled = []
+        for trial in trials:
+            if trial.params and not self._lacks(trial):
+                trial = copy.copy(trial)
+                trial.params = {**self.values, **trial.params}
+                filled.append(trial)
         return filled
 
     def _lacks(self, trial: FrozenTrial) -> bool:
@@ -183,15 +199,8 @@ class _OnlyActive:
             return self.eval_acqf(torch.from_numpy(x)).numpy()
 
 
-def _branches(
-    space: SearchSpace, columns: list[str]
-) -> list[tuple[int, list[tuple[int, np.ndarray[Any, Any]]]]]:
-    """Return the columns of the dimensions that only some trials have, parents first.
-
-    Returns:
-        For each such column, its conditions: a parent's column, and which of the parent's choices
-            open the branch, shape (choices).
-    """
+def _branches(space: SearchSpace, columns: list[str]) -> list[_Branch]:
+    """Return the dimensions that only some trials have, parents first."""
     branches = []
     for name in columns:
         conditions = []

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.study import StudyDirection
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from ...settings.space import SearchSpace
 from .padded_gp import on_one_thread
-from .padding import Padding
+from .padding import Array, Padding
 from .views import with_expected_scores
 
 #: The process is fitted to at most this number of trials, so that the fit takes seconds (chosen).
@@ -35,8 +35,6 @@ _REACH = 3.0
 #: scores were noise, it explained up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60
 #: and 0.02 for 120.
 _LEAST_PREDICTED, _BY_LUCK = 0.08, 10
-
-Array = np.ndarray[Any, Any]
 
 
 def can_predict() -> bool:
@@ -75,7 +73,8 @@ class ScoreModel:
         noise = float(self.process.noise_var) * np.eye(len(self.scores))
         inverse = np.linalg.inv(self.process.kernel().numpy() + noise)
         errors = inverse @ self.scores / np.diag(inverse)
-        return bool(1 - np.mean(errors**2) > _LEAST_PREDICTED + _BY_LUCK / len(self.scores))
+        predicted = 1 - np.mean(errors**2)
+        return bool(predicted > _LEAST_PREDICTED + _BY_LUCK / len(self.scores))
 
     @property
     def noise(self) -> float:
@@ -92,9 +91,11 @@ class ScoreModel:
         """Return means and standard deviations of the score at points of the cube."""
         import torch
 
+        padded = self.padding.padded(torch.from_numpy(places))
         with torch.no_grad():
-            mean, variance = self.process.posterior(self.padding.padded(torch.from_numpy(places)))
-        return self.middle + self.scale * mean.numpy(), self.scale * variance.numpy() ** 0.5
+            mean, variance = self.process.posterior(padded)
+        means = self.middle + self.scale * mean.numpy()
+        return means, self.scale * variance.numpy() ** 0.5
 
 
 class ScoreModels:
@@ -115,12 +116,14 @@ class ScoreModels:
         self._directions = study.directions
         self._padding = Padding(space)
         seen = self._padding.seen(with_expected_scores(study))
-        scored = seen.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         states = [trial.state for trial in study.get_trials(deepcopy=False)]
-        self._completed = [t for t in scored if states[t.number] is TrialState.COMPLETE]
-        self._pruned = [
-            t for t in scored if states[t.number] in (TrialState.PRUNED, TrialState.RUNNING)
-        ]
+        self._completed: list[FrozenTrial] = []
+        self._pruned: list[FrozenTrial] = []
+        for trial in seen.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            if states[trial.number] is TrialState.COMPLETE:
+                self._completed.append(trial)
+            elif states[trial.number] is not TrialState.FAIL:
+                self._pruned.append(trial)
         self._fitted: dict[str, ScoreModel | None] = {}
 
     @property
@@ -165,12 +168,13 @@ class ScoreModels:
         is_minimized = self._directions[index] == StudyDirection.MINIMIZE
         sign = 1 if is_minimized else -1
         best = min(self._completed, key=lambda trial: sign * trial.values[index])
-        others = [trial for trial in (*self._completed, *self._pruned) if trial is not best]
-        others = random.Random(0).sample(others, min(len(others), _MOST_TRIALS - 1))
-        scores = _clipped(np.array([trial.values[index] for trial in [best, *others]]))
+        others = [trial for trial in self._completed + self._pruned if trial is not best]
+        n_others = min(len(others), _MOST_TRIALS - 1)
+        used = [best, *random.Random(0).sample(others, n_others)]
+        scores = _clipped(np.array([trial.values[index] for trial in used]))
         if np.ptp(scores) == 0:
             return None
-        points = self._padding.points([best, *others])
+        points = self._padding.points(used)
         middle, scale = float(scores.mean()), float(scores.std())
         scores = (scores - middle) / scale
         with on_one_thread():

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .padded_gp import on_one_thread
-from .score_model import Array, ScoreModel, ScoreModels
+from .padding import Array
+from .score_model import ScoreModel, ScoreModels
 
 #: Surfaces show all pairs of the most important params: the first number of params, with the second
 #: number of points along a range (chosen, not measured).
@@ -45,7 +46,8 @@ def surfaces_of(
         if model is None:
             continue
         (whole,) = model.padding.spread(_WHOLE, 1)
-        columns = [model.names.index(name) for name in params if name in model.names][:_PARAMS]
+        modelled = [name for name in params if name in model.names]
+        columns = [model.names.index(name) for name in modelled[:_PARAMS]]
         pairs = []
         with on_one_thread():
             variance = float(np.var(model.predict(whole)[0]))
@@ -71,21 +73,21 @@ def _surface(
     padding = model.padding
     along = [padding.places(column, _PLACES) for column in pair]
     background = np.concatenate([model.points[:1], others])
-    cells = np.tile(background, (len(along[0]), len(along[1]), 1, 1))
+    n_rows, n_columns = map(len, along)
+    cells = np.tile(background, (n_rows, n_columns, 1, 1))
     for axis, (column, places) in enumerate(zip(pair, along, strict=True)):
         cells[..., column] = np.expand_dims(places, (1 - axis, 2))
     means, stds = model.predict(cells)
     effects = means[..., 1:].mean(-1)
     alone = effects.mean(0) + effects.mean(1, keepdims=True) - effects.mean()
+    whole = max(variance, float(np.var(effects))) or 1.0
+    values = [padding.values_at(*axis) for axis in zip(pair, along, strict=True)]
     return {
         "params": [model.names[column] for column in pair],
-        "places": [
-            _short(padding.values_at(column, places)).tolist()
-            for column, places in zip(pair, along, strict=True)
-        ],
+        "places": [_short(of_axis).tolist() for of_axis in values],
         "means": _short(means[..., 0]).tolist(),
         "stds": _short(stds[..., 0]).tolist(),
-        "interaction": float(np.var(effects - alone) / (max(variance, np.var(effects)) or 1.0)),
+        "interaction": float(np.var(effects - alone) / whole),
     }
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from ...settings.space import SearchSpace
@@ -22,8 +21,6 @@ from ..pruners import PredictivePruner, curves_of, floor_of
 from ..trial_codec import RECORD
 from .distributions import in_space
 
-#: Name of a trial attribute with everything that the trial's sampler has stored about the study.
-_NOTED = "sweeper.noted"
 #: If the study has this many completed trials, the trials of earlier studies are no longer used
 #: (chosen, not measured).
 _OUTVOTED_BY = 10
@@ -70,56 +67,23 @@ class StorageView:
         )
 
 
-class InOrder(StorageView):
-    """A view of a study at a fixed point, regardless of which trials have ended since.
+def in_order(trials: list[FrozenTrial], *, number: int, lag: int) -> list[FrozenTrial]:
+    """Return the trials as a fixed order shows them, regardless of which have ended since.
 
     The sampler sees the ends of the trials up to `number - lag`. Later trials are shown as running,
-    and trials after `number` do not exist for it. So it proposes the same params in each run of the
+    and trials after `number` are not shown. So it proposes the same params in each run of the
     study.
 
-    Some samplers store a count or a list about the study. Such attributes are kept with the trial
-    and read in the order of trials. If a kill has lost a proposal, its attributes are lost, too. So
-    the proposal is the same when it is made again.
-
     Args:
-        storage: Storage of the study.
+        trials: All trials of the study.
         number: Number of the trial that is proposed.
         lag: Distance from `number` to the last trial whose end counts, at least 1.
     """
-
-    def __init__(self, storage: InMemoryStorage, *, number: int, lag: int) -> None:
-        super().__init__(storage, self._in_order)
-        self._number = number
-        self._last = number - lag
-        self._noted: dict[str, Any] = {}
-
-    def _in_order(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        return [
-            _as_running(trial) if trial.number > self._last and trial.state.is_finished() else trial
-            for trial in trials
-            if trial.number <= self._number
-        ]
-
-    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """Return the attributes that samplers stored about the study for trials before this one."""
-        attrs = dict(self._storage.get_study_system_attrs(study_id))
-        trials = self._storage.get_all_trials(study_id, deepcopy=False)
-        return attrs | noted_by(trials[: self._number]) | self._noted
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """Store an attribute about the study with the trial that is proposed."""
-        self._noted[key] = value
-        number = self._number
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
-        self._storage.set_trial_system_attr(trial_id, _NOTED, dict(self._noted))
-
-
-def noted_by(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """Return what samplers have stored about the study with its trials, in their order."""
-    noted: dict[str, Any] = {}
-    for trial in trials:
-        noted |= trial.system_attrs.get(_NOTED, {})
-    return noted
+    seen = []
+    for trial in trials[: number + 1]:
+        is_hidden = trial.number > number - lag and trial.state.is_finished()
+        seen.append(_as_running(trial) if is_hidden else trial)
+    return seen
 
 
 def _as_running(trial: FrozenTrial) -> FrozenTrial:
@@ -143,13 +107,13 @@ def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     seen = []
     for trial in trials:
         is_infeasible = _is_infeasible(trial)
-        changed = copy.copy(trial)
         if is_infeasible:
-            changed.state, changed.values = TrialState.COMPLETE, means
-        if changed.state.is_finished():
-            held = {_CONSTRAINT: 1.0 if is_infeasible else -1.0}
-            changed.system_attrs = {**trial.system_attrs, **held}
-        seen.append(changed)
+            trial = _completed(trial, means)
+        if trial.state.is_finished():
+            trial = copy.copy(trial)
+            violation = 1.0 if is_infeasible else -1.0
+            trial.system_attrs = {**trial.system_attrs, _CONSTRAINT: violation}
+        seen.append(trial)
     return seen
 
 
@@ -172,20 +136,15 @@ def with_learned(
         return trials
     seen = list(trials)
     for earlier in studies:
-        again = (trial for trial in own if trial.params == earlier[0].params)
-        shift = next(
-            (float(trial.value or 0) - float(earlier[0].value or 0) for trial in again), 0.0
-        )
-        for trial in earlier:
-            shifted = copy.copy(trial)
-            shifted.value = float(trial.value or 0) + shift
-            seen.append(shifted)
+        best = earlier[0]
+        again = [trial for trial in own if trial.params == best.params]
+        shift = _score(again[0]) - _score(best) if again else 0.0
+        seen += [_completed(trial, [_score(trial) + shift]) for trial in earlier]
     return seen
 
 
-def _is_infeasible(trial: FrozenTrial) -> bool:
-    is_infeasible = trial.user_attrs.get(RECORD, {}).get("is_infeasible", False)
-    return trial.state is TrialState.FAIL and bool(is_infeasible)
+def _score(trial: FrozenTrial) -> float:
+    return float(trial.value or 0.0)
 
 
 def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> optuna.Study:
@@ -210,42 +169,61 @@ def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> op
     # Read all trials once, because trials may end meanwhile.
     trials = study.get_trials(deepcopy=False)
     study = StorageView(study._storage, lambda _: trials).study(study)
-    completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    completed = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     if not completed or len(study.directions) > 1:
         return study
-    expected = {}
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED, TrialState.RUNNING)):
-        is_frozen = trial.user_attrs.get(RECORD, {}).get("state") == "frozen"
-        if trial.last_step is not None and (is_frozen or trial.state is TrialState.PRUNED):
-            expected[trial.number] = copy.copy(trial)
     curves = curves_of(study)
-    outlooks = PredictivePruner().outlooks(curves, list(expected))
+    unfinished = [trial.number for trial in trials if _is_unfinished(trial)]
+    outlooks = PredictivePruner().outlooks(curves, unfinished)
     likely = {outlook.number: curves.sign * outlook.likely for outlook in outlooks}
-    known = [*(curves.sign * float(trial.value or 0.0) for trial in completed), *likely.values()]
+    scores = [curves.sign * _score(trial) for trial in completed]
+    known = [*scores, *likely.values()]
     floor = max(min(known), floor_of(known))
-    for number, seen in expected.items():
-        has_diverged = not math.isfinite(seen.intermediate_values[seen.last_step or 0])
-        value = floor if has_diverged else max(likely[number], floor)
-        seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
     proven = [trial.params for trial in completed]
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
-        is_of_params = trial.user_attrs.get(RECORD, {}).get("reason") in OF_PARAMS
-        if is_of_params and trial.params not in proven:
-            seen = expected[trial.number] = copy.copy(trial)
-            seen.state, seen.value = TrialState.COMPLETE, curves.sign * floor
-    shown = [expected.get(trial.number, trial) for trial in trials]
-    if is_clipped:
-        shown = [_raised(trial, floor, curves.sign) for trial in shown]
+    shown = []
+    for trial in trials:
+        expected = None
+        if trial.number in unfinished:
+            expected = floor if _has_diverged(trial) else max(likely[trial.number], floor)
+        elif _has_failed_by_params(trial) and trial.params not in proven:
+            expected = floor
+        elif is_clipped and trial.state is TrialState.COMPLETE:
+            expected = max(curves.sign * _score(trial), floor)
+        if expected is not None:
+            trial = _completed(trial, [curves.sign * expected])
+        shown.append(trial)
     return StorageView(study._storage, lambda _: shown).study(study)
 
 
-def _raised(trial: FrozenTrial, floor: float, sign: float) -> FrozenTrial:
-    """Return a trial whose score is not worse than a floor. Scores times `sign` are maximized."""
-    if trial.state is not TrialState.COMPLETE or sign * float(trial.value or 0.0) >= floor:
-        return trial
-    raised = copy.copy(trial)
-    raised.value = sign * floor
-    return raised
+def _is_unfinished(trial: FrozenTrial) -> bool:
+    """Return whether a trial was pruned or is frozen after a report."""
+    is_frozen = trial.state is TrialState.RUNNING and _record(trial).get("state") == "frozen"
+    return trial.last_step is not None and (is_frozen or trial.state is TrialState.PRUNED)
+
+
+def _has_diverged(trial: FrozenTrial) -> bool:
+    return not math.isfinite(trial.intermediate_values[trial.last_step or 0])
+
+
+def _has_failed_by_params(trial: FrozenTrial) -> bool:
+    return trial.state is TrialState.FAIL and _record(trial).get("reason") in OF_PARAMS
+
+
+def _is_infeasible(trial: FrozenTrial) -> bool:
+    return trial.state is TrialState.FAIL and bool(_record(trial).get("is_infeasible"))
+
+
+def _record(trial: FrozenTrial) -> Mapping[str, Any]:
+    """Return the JSON of a trial's record. Empty if the trial has none."""
+    record: Mapping[str, Any] = trial.user_attrs.get(RECORD, {})
+    return record
+
+
+def _completed(trial: FrozenTrial, values: list[float]) -> FrozenTrial:
+    """Return a trial as if it had completed with these scores."""
+    seen = copy.copy(trial)
+    seen.state, seen.values = TrialState.COMPLETE, values
+    return seen
 
 
 class ExpectingTPE(optuna.samplers.TPESampler):

@@ -31,12 +31,13 @@ def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
     """
     if plan.confirming is not None:  # A confirming study proposes nothing.
         return None
-    facts, key = study.facts, "learn_from"
+    facts = study.facts
     # Compare the lists in the form in which a study stores them, which is without passwords.
-    before, now = facts.settings.get(key, ()), plan.settings.as_mapping.get(key, ())
-    if (facts.learned is None and now) or (facts.learned is not None and [*before] != [*now]):
-        return [_found(wanted, plan) for wanted in plan.settings.learn_from]
-    return None
+    before = () if facts.learned is None else facts.settings.get("learn_from", ())
+    now = plan.settings.as_mapping.get("learn_from", ())
+    if list(before) == list(now):
+        return None
+    return [_found(wanted, plan) for wanted in plan.settings.learn_from]
 
 
 def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
@@ -96,8 +97,9 @@ def _fits(record: TrialRecord, space: SearchSpace) -> bool:
     It does not need the params of a branch that the values of its other params leave closed.
     """
     params = record.params
-    return all(
-        name in params and space[name].allows(params[name])
-        for name in space
-        if space.exists(name, params)
-    )
+    for name, dimension in space.items():
+        if not space.exists(name, params):
+            continue
+        if name not in params or not dimension.allows(params[name]):
+            return False
+    return True

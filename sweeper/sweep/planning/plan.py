@@ -20,6 +20,8 @@ from ...settings import Settings
 from ...settings.addresses import Address
 from ...settings.machines import Cluster
 from ...study.facts import InputFact
+from ...study.located import LocatedStudy
+from ...study.study import Study
 from ...sync import RemoteCopy
 from ...trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
 from .kinds import whole_ranges
@@ -87,6 +89,10 @@ class SweepPlan:
         study = self.settings.study.model_copy(update={"trials": trials})
         settings = self.settings.model_copy(update={"study": study})
         return replace(self, workload=replace(self.workload, settings=settings))
+
+    def located(self, study: Study) -> LocatedStudy:
+        """Return the study of the plan, once it is open, with its storage and its files."""
+        return LocatedStudy(study=study, paths=self.paths, storage_url=self.storage_url)
 
     @property
     def left_s(self) -> float | None:

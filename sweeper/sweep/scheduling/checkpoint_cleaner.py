@@ -19,6 +19,7 @@ from ...trials import (
     TrialState,
     best_trials,
     display_path,
+    run_id_of,
 )
 
 _log = logging.getLogger(__name__)
@@ -68,14 +69,16 @@ class CheckpointCleaner:
         needed = self._needed(records) if self._policy.completed == "best" else ()
         # All attempts at a trial and its retries use the same checkpoints, so the last attempt
         # decides.
-        last = {record.first_number: record for record in records.values()}
+        last = {run_id_of(record.first_number): record for record in records.values()}
+        choices = {
+            TrialState.COMPLETED: self._policy.completed,
+            TrialState.PRUNED: self._policy.pruned,
+        }
         for folder in self._folder.iterdir():
-            record = last.get(int(folder.name)) if folder.name.isdecimal() else None
-            if record is None or record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
+            record = last.get(folder.name)
+            if record is None or record.number in needed:
                 continue
-            is_pruned = record.state is TrialState.PRUNED
-            choice = self._policy.pruned if is_pruned else self._policy.completed
-            if choice != "keep" and record.number not in needed:
+            if choices.get(record.state, "keep") != "keep":
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _needed(self, records: Mapping[int, TrialRecord]) -> set[int]:

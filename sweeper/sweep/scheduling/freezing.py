@@ -92,20 +92,22 @@ class Freezer:
         """
         if not blocked.by or any(_has_left(control, blocked) for control in blocked.by):
             return None
-        running = dict(self._running())
-        outlooks = [
+        running = self._running()
+        blocking = [
             outlook
             for outlook in self._pruner.order(self._curves())
             if outlook.number in running and running[outlook.number].control in blocked.by
         ]
-        for outlook in reversed(outlooks):
+        blocking.reverse()  # The trial least likely to win comes first.
+        for outlook in blocking:
             if blocked.lacks_gpu and running[outlook.number].control.can_leave_gpu():
                 return TakeOff(outlook.number)
-        return _pruned_where_frozen(outlooks[-1]) if outlooks else None
+        return _pruned_where_frozen(blocking[0]) if blocking else None
 
     def _curves(self) -> Curves:
         """Return the curves of the trials that have ended, run in this sweep, or are frozen."""
-        running, curves = self._running(), self._study.curves(frozen=self.frozen)
+        running = self._running()
+        curves = self._study.curves(frozen=self.frozen)
         # Leave out trials that run only according to Optuna: a proposal that was made ahead of
         # time, and a trial that a killed sweep left open. They hold no slot.
         known = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from ...notebooks.cell_code import parse_or_none, plain_python
 from ...notebooks.rebinding import has_schedule
@@ -83,43 +84,47 @@ def overwritten(
     Returns:
         The first such name, or None.
     """
-    for later, trial in enumerate(trials):
-        for earlier in trials[:later]:
-            known = [name for name in trial.given if name in earlier.given]
-            for name in known:
-                if name not in trial.ended or name not in earlier.ended:
-                    continue
-                if _is_alike(name, earlier, trial) and not has_schedule(code(), name):
-                    return Overwritten(
-                        name=name,
-                        given=(earlier.given[name], trial.given[name]),
-                        run_ids=(earlier.run_id, trial.run_id),
-                        ended=trial.ended[name],
-                        suspects=[*_suspects(code())],
-                    )
+    for earlier, later in combinations(trials, 2):
+        for name, value in later.given.items():
+            if _ended_alike(name, earlier, later) and not has_schedule(code(), name):
+                return Overwritten(
+                    name=name,
+                    given=(earlier.given[name], value),
+                    run_ids=(earlier.run_id, later.run_id),
+                    ended=later.ended[name],
+                    suspects=list(_suspects(code())),
+                )
     return None
 
 
-def _is_alike(name: str, one: EndedTrial, other: EndedTrial) -> bool:
-    given = (one.given[name], other.given[name])
-    if any(isinstance(value, list | dict) for value in given):
-        return False
-    return repr(given[0]) != repr(given[1]) and repr(one.ended[name]) == repr(other.ended[name])
+def _ended_alike(name: str, one: EndedTrial, other: EndedTrial) -> bool:
+    """Return whether a name ended with one value in two trials that were given different values."""
+    for trial in (one, other):
+        if name not in trial.given or name not in trial.ended:
+            return False
+        if isinstance(trial.given[name], list | dict):
+            return False
+    was_given_equal = repr(one.given[name]) == repr(other.given[name])
+    return not was_given_equal and repr(one.ended[name]) == repr(other.ended[name])
 
 
 def _suspects(code: Sequence[str]) -> Iterator[str]:
     """Yield the places of statements that may assign names without showing them in the code."""
     for number, source in enumerate(code, start=1):
-        for node in ast.walk(parse_or_none(plain_python(source)) or ast.Module([], [])):
+        tree = parse_or_none(plain_python(source))
+        for node in () if tree is None else ast.walk(tree):
             match node:
                 case ast.ImportFrom(module=module, names=[ast.alias(name="*")]):
-                    yield f"code cell {number}, line {node.lineno} (from {module} import *)"
+                    statement = f"from {module} import *"
                 case ast.Call(func=ast.Name(id=called)) if called in _HIDING_CALLS:
-                    yield f"code cell {number}, line {node.lineno} ({called})"
+                    statement = called
                 case ast.Call(
                     func=ast.Attribute(attr="run_line_magic"), args=[ast.Constant(magic), *_]
                 ) if magic in _HIDING_MAGICS:
-                    yield f"code cell {number}, line {node.lineno} (%{magic})"
+                    statement = f"%{magic}"
+                case _:
+                    continue
+            yield f"code cell {number}, line {node.lineno} ({statement})"
 
 
 class OverwrittenNamesRule:
@@ -149,8 +154,9 @@ class OverwrittenNamesRule:
         Returns:
             Why the sweep should stop, in words. None if it should continue.
         """
-        is_compared = outcome.state is TrialState.COMPLETED and outcome.values_at_end
-        if not is_compared or self.remarks or len(self._trials) >= _MOST_TRIALS:
+        if outcome.state is not TrialState.COMPLETED or not outcome.values_at_end:
+            return None
+        if self.remarks or len(self._trials) >= _MOST_TRIALS:
             return None
         self._trials.append(
             EndedTrial(run_id=spec.run_id, given=spec.params, ended=outcome.values_at_end)

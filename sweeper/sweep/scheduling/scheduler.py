@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from ...settings.messages import as_yaml
 from ...settings.space import SearchSpace
 from ...study.access import LostFileError
 from ...study.endings import sent_outcome
-from ...study.located import LocatedStudy
 from ...study.study import Study
 from ...trials import (
     Blocked,
@@ -38,7 +37,6 @@ from ...trials import (
     Events,
     KernelUse,
     Params,
-    Phase,
     Progress,
     Reason,
     RunningTrial,
@@ -79,23 +77,10 @@ _FIRST_FAILURES = 10
 _FAILURES_ALIKE = 3
 #: A trial that was stopped for one of these reasons has met a fault of the machine that every trial
 #: would meet.
-_OF_THE_MACHINE = (Reason.NO_GPU, Reason.KERNEL_START, Reason.INTERNAL)
+_OF_THE_MACHINE = (Reason.FILE, Reason.NO_GPU, Reason.KERNEL_START, Reason.INTERNAL)
 #: A slot that waits for the end of a trial checks at this interval, in seconds, whether more trials
 #: may start.
 _LOOK_S = 0.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Best:
-    """The best trials of a study, with the number of trials among which they were found.
-
-    Attributes:
-        n_ended: Number of trials that had ended.
-        records: Records of the best trials.
-    """
-
-    n_ended: int
-    records: Sequence[TrialRecord]
 
 
 class TrialScheduler:
@@ -112,8 +97,8 @@ class TrialScheduler:
         time_left_s: Returns the seconds until the sweep's time limit, or until its budget is spent.
 
     Attributes:
-        broken: Error that ended the sweep, if its storage was lost or its sampler failed. Else
-            None.
+        broken: Error that ended the sweep, if its storage was lost, its sampler failed or a trial
+            could not begin. Else None.
         disagreements: Scores for which two sources in the notebook give different values, by run
             id.
         ended: Records of the trials that have ended in this sweep, by number.
@@ -144,16 +129,15 @@ class TrialScheduler:
         self.overwritten = OverwrittenNamesRule(
             lambda: plan.notebook.code, is_allowed=plan.allow_changes
         )
-        self._failures_in_a_row = 0
-        self._failures_alike = 0
-        self._last_failure: tuple[Reason | None, str] | None = None
+        #: Reasons and messages of the failed trials since the last trial that did not fail.
+        self._failures: list[tuple[Reason | None, str]] = []
         self._losses: Counter[int] = Counter()
         self._asking, self._lock = threading.Lock(), threading.Lock()
-        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
-        self._cleaner = CheckpointCleaner(located, settings)
+        self._cleaner = CheckpointCleaner(plan.located(study), settings)
         self._records = {record.number: record for record in study.records()}
         self._shortages = Shortages(self._records.values())
-        self._best = _Best(n_ended=0, records=())
+        #: The best trials, with the number of trials that had ended when they were found.
+        self._best: tuple[int, Sequence[TrialRecord]] = (0, ())
         pruner = make_pruner(settings)
         rules: list[StopRule] = []
         self._freezer = None
@@ -195,29 +179,14 @@ class TrialScheduler:
         Return None if there are no more trials. The call may wait until a running trial ends: if
         the order of trials is fixed, or if that end decides which frozen trial can still win.
         """
-        while True:
-            with self._asking:
-                try:
-                    chosen = self._choose()
-                except Exception as error:  # noqa: BLE001  running trials must end before the sweep
-                    self.lose(error)
-                    # If this is the only slot, no other thread would stop the frozen trials.
-                    self._stop_frozen()
-                    return None
-                if not isinstance(chosen, TrialRecord):
-                    return chosen
-                given = self._begin(chosen)
-                self._log.started(chosen)
-                self._events.announce(Event.TRIAL_STARTED, chosen)
-                ends_at_once = self._ends_at_once(given[0])
-            # With several slots, the next proposal is made while trials run. With one slot, it is
-            # made only when the last trial has ended, so that the params of a trial depend on the
-            # study alone, and not on timing.
-            if self._executor.jobs > 1:
-                # An error in that thread is dropped: the next call of `ask` raises it again.
-                self._ahead.submit(self._study.prepare, self._samplers)
-            if not ends_at_once:
-                return given
+        with self._asking:
+            try:
+                return self._choose()
+            except Exception as error:  # noqa: BLE001  running trials must end before the sweep
+                self.lose(error)
+                # If this is the only slot, no other thread would stop the frozen trials.
+                self._stop_frozen()
+                return None
 
     def _ends_at_once(self, spec: TrialSpec) -> bool:
         """End a trial that has just begun, if it cannot run or was run before the sweep.
@@ -235,8 +204,8 @@ class TrialScheduler:
             self.finish_trial(spec, outcome)
         return outcome is not None
 
-    def _choose(self) -> TrialRecord | tuple[TrialSpec, RunningTrial] | None:
-        """Choose a trial for a free slot: the record of a new trial, or a thawed trial."""
+    def _choose(self) -> tuple[TrialSpec, RunningTrial] | None:
+        """Choose a trial for a free slot: a new one, or a thawed one. None if there is none."""
         while self._stop_switch.closed_by is None:
             thawed = self._thawed()
             if thawed is not None:
@@ -249,7 +218,16 @@ class TrialScheduler:
                 break
             self._has_begun_all = record is None
             if record is not None:
-                return record
+                begun = self._begin(record)
+                if self._ends_at_once(begun[0]):
+                    continue
+                # With several slots, the next proposal is made while trials run. With one slot, it
+                # is made only when the last trial has ended, so that the params of a trial depend
+                # on the study alone, and not on timing.
+                if self._executor.jobs > 1:
+                    # An error in that thread is dropped: the next call of `ask` raises it again.
+                    self._ahead.submit(self._study.prepare, self._samplers)
+                return begun
             thawed = self._thawed()
             if thawed is not None:
                 return thawed
@@ -262,7 +240,10 @@ class TrialScheduler:
         return None
 
     def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
-        """Return the spec of a new trial, and its running trial, by which the sweep can stop it."""
+        """Let a new trial begin.
+
+        Return its spec, and the running trial, by which the sweep can stop it.
+        """
         self._records[record.number] = record
         control = Control() if self._freezer is None else Control(self._make_room)
         running = RunningTrial(
@@ -272,6 +253,8 @@ class TrialScheduler:
         self._stop_switch.enter(record.number, running)
         spec = self._spec(record)
         self._given[record.number] = spec, running
+        self._log.started(record)
+        self._events.announce(Event.TRIAL_STARTED, record)
         return spec, running
 
     def _thawed(self) -> tuple[TrialSpec, RunningTrial] | None:
@@ -385,15 +368,9 @@ class TrialScheduler:
         self._rules.forget(spec.number)
         if _is_lost(outcome):
             outcome = sent_outcome(spec, self._study.facts) or outcome
-        is_lost = _is_lost(outcome)
         with self._lock:
-            if is_lost:
-                # Losses are counted, not attempts, because attempts also count preemptions in
-                # earlier sweeps.
-                self._losses[spec.number] += 1
-                if self._losses[spec.number] >= _MOST_LOSSES:
-                    outcome = replace(outcome, state=TrialState.FAILED)
-                _mark_lost(spec, outcome)
+            if _is_lost(outcome):
+                outcome = self._count_loss(spec, outcome)
             again = run_again(spec, outcome)
             if again is not None:
                 self._shortages.note(spec.number, again)
@@ -406,14 +383,15 @@ class TrialScheduler:
                 self.lose(error)
                 record = self._study.ended(spec.number, outcome)
             self._stop_for_failures(record)
-            if (why := self.overwritten.consider(spec, outcome)) is not None:
+            why = self.overwritten.consider(spec, outcome)
+            if why is not None:
                 self._stop_switch.close(why, StopCause.WORTHLESS)
         self._stop_if_worthless(record)
-        if again is not None or (is_lost and record.state is TrialState.STOPPED):
+        self._records[record.number] = self.ended[record.number] = record
+        if again is not None or _is_lost(outcome):
             self._study.queue_again(record)
         self._has_trial_ended.set()
         self._last_end_s = time.monotonic()
-        self._records[record.number] = self.ended[record.number] = record
         if self.broken is None:
             self._cleaner.clean(self._records)
         if outcome.kernel is not None:
@@ -426,17 +404,26 @@ class TrialScheduler:
             self._log.ended(record, outcome)
         self._events.announce(Event.TRIAL_ENDED, record)
 
+    def _count_loss(self, spec: TrialSpec, outcome: TrialOutcome) -> TrialOutcome:
+        """Return the outcome of a trial that was lost. It has failed if it was lost too often."""
+        # Losses are counted, not attempts, because attempts also count preemptions in earlier
+        # sweeps.
+        self._losses[spec.number] += 1
+        if self._losses[spec.number] >= _MOST_LOSSES:
+            outcome = replace(outcome, state=TrialState.FAILED)
+        _mark_lost(spec, outcome)
+        return outcome
+
     def snapshot(self, doing: Sequence[Chore] = ()) -> Snapshot:
         """Return the state of the study now.
 
         Args:
             doing: Chores of the sweep, such as the wait for a storage.
         """
-        records = dict(self._records)
-        running_trials = self._stop_switch.running_trials()
+        records = self._records.copy()
         running = [
             progress_of(records[number], trial)
-            for number, trial in sorted(running_trials.items())
+            for number, trial in sorted(self._stop_switch.running_trials().items())
             if number in records
         ]
         ended = [record for record in records.values() if record.is_final]
@@ -465,10 +452,11 @@ class TrialScheduler:
         Args:
             n_ended: Number of trials that had ended before this call.
         """
-        known = self._best  # Read `_best` once, because another thread may replace it.
-        if known.n_ended != n_ended:
-            known = self._best = _Best(n_ended=n_ended, records=tuple(self._study.best()))
-        return known.records
+        n_known, best = self._best
+        if n_known != n_ended:
+            best = self._study.best()
+            self._best = n_ended, best
+        return best
 
     def lose(self, error: Exception) -> None:
         """End the sweep, because the study's storage is lost or its sampler failed.
@@ -487,38 +475,35 @@ class TrialScheduler:
 
     def _stop_for_failures(self, record: TrialRecord) -> None:
         """Stop the sweep if this trial's failure suggests that further trials would fail, too."""
-        if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
-            why = f"a file that cannot be written: {record.message}"
-            self._stop_switch.close(why, StopCause.FAULT)
         if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
-            self._stop_switch.close(record.message, StopCause.FAULT)
+            is_file = record.reason is Reason.FILE
+            prefix = "a file that cannot be written: " if is_file else ""
+            self._stop_switch.close(f"{prefix}{record.message}", StopCause.FAULT)
         # Two kinds of trials neither extend nor end a row of failures: those that are run again,
         # and those that could not run because the notebook no longer assigns one of their params.
         if not record.is_final or record.reason is Reason.PARAM_LOST:
             return
-        has_failed = record.state is TrialState.FAILED
-        self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
-        failure = (record.reason, record.message) if has_failed else None
-        self._failures_alike = self._failures_alike + 1 if failure == self._last_failure else 1
-        self._last_failure = failure
+        if record.state is not TrialState.FAILED:
+            self._failures.clear()
+            return
+        self._failures.append((record.reason, record.message))
         limit = self._settings.study.stop_after_failures
-        if limit is None and has_failed and not self._has_trained():
+        if limit is None and not self._has_trained():
             limit = _FIRST_FAILURES
-            if self._failures_alike >= max(_FAILURES_ALIKE, self._executor.jobs):
-                n_alike, reason = self._failures_alike, record.first_line
+            n_alike = max(_FAILURES_ALIKE, self._executor.jobs)
+            if self._failures[-n_alike:] == [self._failures[-1]] * n_alike:
+                reason = record.first_line
                 why = f"the first {n_alike} trials, which failed with the same error ({reason})"
                 self._stop_switch.close(why)
-        if limit is not None and self._failures_in_a_row >= limit:
+        if limit is not None and len(self._failures) >= limit:
             self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")
 
     def _stop_if_worthless(self, ended: TrialRecord) -> None:
         """Stop a search if its first trials have equal results although their params differ."""
         if self._worthless_rule is None or ended.state is not TrialState.COMPLETED:
             return
-        # Compare a copy, because threads of other slots add records meanwhile.
-        records = [*dict(self._records).values(), ended]
         try:
-            found = self._worthless_rule.judge(records)
+            found = self._worthless_rule.judge([*self._known_records(), ended])
         except Exception as error:  # noqa: BLE001  an error of this check must not end the sweep
             _log.warning("the first trials could not be compared: %s", first_line(error))
             return
@@ -529,7 +514,11 @@ class TrialScheduler:
 
     def _has_trained(self) -> bool:
         trained = (TrialState.COMPLETED, TrialState.PRUNED)
-        return any(record.state in trained for record in dict(self._records).values())
+        return any(record.state in trained for record in self._known_records())
+
+    def _known_records(self) -> Sequence[TrialRecord]:
+        """Return the records in a list of their own: threads of other slots add records."""
+        return list(self._records.copy().values())
 
     def _trials_left(self) -> int:
         """Return how many trials are left to begin after each free slot has got a trial.
@@ -544,9 +533,7 @@ class TrialScheduler:
     def _to_begin(self) -> int:
         if self._has_begun_all:  # A grid may have fewer trials than planned.
             return 0
-        # Count in a copy, because threads of other slots add records meanwhile.
-        records = dict(self._records).values()
-        return left_to_begin(records, trials=self._settings.study.trials)
+        return left_to_begin(self._known_records(), trials=self._settings.study.trials)
 
     def _to_begin_in_time(self) -> int:
         """Return how many trials are left to begin. 0 if too little time is left for a new trial.
@@ -559,8 +546,11 @@ class TrialScheduler:
 
     def _usual_s(self) -> float | None:
         """Return the completed trials' median duration in seconds. None if none has completed."""
-        records = dict(self._records).values()
-        took_s = [r.duration_s for r in records if r.state is TrialState.COMPLETED]
+        took_s = [
+            record.duration_s
+            for record in self._known_records()
+            if record.state is TrialState.COMPLETED
+        ]
         return statistics.median(took_s) if took_s else None
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
@@ -611,17 +601,19 @@ class TrialScheduler:
         An attempt has no notebook if it was killed before it wrote one. Return None for the first
         attempt at a trial that is no retry.
         """
-        attempts = [attempt_path(record.notebook, n) for n in range(record.attempt - 1, 0, -1)]
-        if attempts and record.notebook.exists():
-            return attempts[0]  # The worker will move the last attempt's notebook to this path.
-        # Search a copy, because threads of other slots add records meanwhile.
-        numbers = sorted(
+        earlier = [attempt_path(record.notebook, n) for n in range(record.attempt - 1, 0, -1)]
+        if earlier and record.notebook.exists():
+            return earlier[0]  # The worker will move the last attempt's notebook to this path.
+        retried = [
             other.number
-            for other in dict(self._records).values()
+            for other in self._known_records()
             if other.first_number == record.first_number and other.number < record.number
-        )
-        earlier = [*attempts, *map(self._notebook_of, reversed(numbers))]
-        return next((path for path in earlier if path.exists()), next(iter(earlier), None))
+        ]
+        earlier += map(self._notebook_of, sorted(retried, reverse=True))
+        for path in earlier:
+            if path.exists():
+                return path
+        return earlier[0] if earlier else None
 
     def _notebook_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))
@@ -676,7 +668,6 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
 def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progress:
     """Return the progress of a running trial."""
     pid = running.points.pid
-    is_withheld = running.control.phase is Phase.WITHHELD
     return Progress(
         run_id=trial.run_id,
         params=trial.params,
@@ -689,7 +680,6 @@ def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progre
         # No table shows the memory of frozen trials, of which there may be hundreds.
         memory_bytes=None if pid is None or running.control.is_frozen else memory_of(pid),
         host=running.points.host,
-        waits_for=running.control.waits_for
-        or ("the proof of forked kernels" if is_withheld else ""),
+        waits_for=running.control.waits_for,
         is_frozen=running.control.is_frozen,
     )

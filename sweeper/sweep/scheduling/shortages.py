@@ -20,7 +20,7 @@ class RunAgain(Enum):
     """How a trial is run again, in words for people."""
 
     ELSEWHERE = "on another GPU"
-    STARTED = "in a started kernel"
+    STARTED = "in a fresh kernel"
     ALONE_ON_GPU = "alone on its GPU"
     ALONE_ON_MACHINE = (
         "with no other trial at the same time (a smaller -j, or fewer workers of a DataLoader, "

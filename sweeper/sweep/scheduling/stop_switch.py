@@ -56,7 +56,8 @@ class StopSwitch:
         """
         with self._lock:
             self._running[number] = trial
-            is_stopped, by_hand = self.is_stopping_all, self._to_stop.pop(number, None)
+            is_stopped = self.is_stopping_all
+            by_hand = self._to_stop.pop(number, None)
         if by_hand is not None:
             trial.control.stop(StopReason.BY_HAND, by_hand)
         elif is_stopped:
@@ -69,6 +70,9 @@ class StopSwitch:
 
     def stop(self, number: int, message: str) -> None:
         """Stop one trial for good, at once or as soon as it begins.
+
+        A trial that a killed sweep left open counts as running for the command `stop`, although it
+        may wait long until this sweep runs it again.
 
         Args:
             number: Trial number in the study.
@@ -101,13 +105,7 @@ class StopSwitch:
             by: Who decided it and why, in words.
             cause: Kind of the reason.
         """
-        with self._lock:
-            is_new = self.closed_by is None
-            if is_new:
-                self.cause = cause
-                # Set `closed_by` last, because a thread that sees it reads the cause next.
-                self.closed_by = by
-        if is_new:
+        if self._close(by, cause):
             # Announce only the first call: an observer that stops the sweep at each event would
             # otherwise be called forever.
             self._events.announce(Event.STOPPING)
@@ -120,15 +118,24 @@ class StopSwitch:
             cause: Kind of the reason.
         """
         with self._lock:
-            is_new, self.is_stopping_all = not self.is_stopping_all, True
-            if self.closed_by is None:
-                self.cause = cause
-                self.closed_by = by
+            is_new = not self.is_stopping_all
+            self.is_stopping_all = True
+            self._close(by, cause)
             running = list(self._running.values())
         for trial in running:
             trial.control.stop(StopReason.INTERRUPTED)
         if is_new:
             self._events.announce(Event.STOPPING)
+
+    def _close(self, by: str, cause: StopCause) -> bool:
+        """Let no more trials start. Return whether more trials could start before."""
+        with self._lock:
+            if self.closed_by is not None:
+                return False
+            self.cause = cause
+            # Set `closed_by` last, because a thread that sees it reads the cause next.
+            self.closed_by = by
+            return True
 
     def end_within(self, limit_s: float) -> None:
         """Set the seconds until the sweep must have ended. Only the first call has an effect."""

@@ -69,8 +69,7 @@ class TrialLog:
             record: Record of the trial after its end.
             outcome: Outcome of its last attempt.
         """
-        own = {**self._git(outcome.environment), **self._of_proposal(record)}
-        tags = {**self._tags, **own, **_kernel_tags(outcome.kernel)}
+        tags = self._tags_of(record, self._tags, outcome.environment, outcome.kernel)
         self._tracker.ended(record, self._described(record), outcome.series, tags)
 
     def finish(self, left_s: Callable[[], float | None], patience_s: Callable[[], float]) -> int:
@@ -89,33 +88,60 @@ class TrialLog:
 
         def own_s() -> float:
             nonlocal end_s
-            if math.isinf(end_s) and (left := left_s()) is not None:
+            left = left_s()
+            if math.isinf(end_s) and left is not None:
                 end_s = time.monotonic() + left / 2
             return end_s - time.monotonic()
 
         is_in_time = tracker.wait(own_s, patience_s=patience_s)
-        for record in self._lacking() if is_in_time else ():
-            metadata = read_metadata(record.notebook) or BLANK
-            own = {**self._git(metadata.environment), **self._of_proposal(record)}
-            kernel = _kernel_tags(_kernel_of(metadata))
-            tags = {**tags_as_run(self._tags, metadata), **own, **kernel}
-            tracker.ended(record, self._described(record), self._series_of(record), tags)
-        is_in_time = is_in_time and tracker.wait(own_s, patience_s=patience_s)
+        if is_in_time:
+            for record in self._lacking():
+                self._log_again(record)
+            is_in_time = tracker.wait(own_s, patience_s=patience_s)
         tracker.close(lambda: min(own_s(), patience_s()) if is_in_time else 0.0)
         return len(self._lacking())
 
+    def _log_again(self, record: TrialRecord) -> None:
+        """Log the end of a trial whose end MLflow lacks, from its executed notebook."""
+        metadata = read_metadata(record.notebook) or BLANK
+        common = tags_as_run(self._tags, metadata)
+        tags = self._tags_of(record, common, metadata.environment, _kernel_of(metadata))
+        self._tracker.ended(record, self._described(record), self._series_of(record), tags)
+
+    def _tags_of(
+        self,
+        record: TrialRecord,
+        common: Mapping[str, str],
+        environment: str,
+        kernel: KernelUse | None,
+    ) -> dict[str, str]:
+        """Return the tags of a trial's run.
+
+        Args:
+            record: Record of the trial.
+            common: Tags that the trial has in common with others.
+            environment: Name of the record of the trial's environment. Empty if there is none.
+            kernel: How the trial's kernel was made. None if it had none.
+        """
+        tags = {**common, **self._git(environment)}
+        if self._settings.repeat is not None:  # MLflow's table groups the repeats by this tag.
+            tags["sweeper.proposal"] = run_id_of(record.proposal)
+        if kernel is not None:
+            tags["sweeper.kernel_origin"] = str(kernel)
+            if kernel.reason:
+                tags["sweeper.kernel_reason"] = kernel.reason
+        return tags
+
     def _lacking(self) -> list[TrialRecord]:
         """Return the ended trials whose ends MLflow lacks."""
-        ended = (record for record in self._study.records() if record.state.has_ended)
-        return [record for record in ended if not self._tracker.has_end_of(record)]
+        return [
+            record
+            for record in self._study.records()
+            if record.state.has_ended and not self._tracker.has_end_of(record)
+        ]
 
     def _described(self, record: TrialRecord) -> Mapping[str, str]:
         return run_params(self._settings.search_space, record.params)
-
-    def _of_proposal(self, record: TrialRecord) -> dict[str, str]:
-        """Return the tag by which MLflow's table groups the repeats of a proposal."""
-        repeats = self._settings.repeat is not None
-        return {"sweeper.proposal": run_id_of(record.proposal)} if repeats else {}
 
     def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
         """Return the series of scores of a trial that ended earlier, from its executed notebook."""
@@ -142,12 +168,12 @@ class TrialLog:
         """
         try:
             found = read_environment(self._paths, environment) if environment else {}
-            if not (git := found.get("git")):
+            git = found.get("git")
+            if git is None:
                 return {}
             dirty = str(git["is_dirty"]).lower()
             return {f"{_GIT_TAG}.commit": str(git["commit"]), f"{_GIT_TAG}.dirty": dirty}
-        except (StudyError, LookupError, TypeError) as error:
-            # Another version of this package may have written the record in another form.
+        except (StudyError, LookupError, TypeError) as error:  # The record is damaged.
             _log.info("MLflow is not given the git commit: %s", error)
             return {}
 
@@ -161,10 +187,3 @@ def _kernel_of(metadata: TrialMetadata) -> KernelUse | None:
         shared_cells=metadata.shared_cells,
         reason=metadata.kernel_reason,
     )
-
-
-def _kernel_tags(kernel: KernelUse | None) -> Mapping[str, str]:
-    if kernel is None:
-        return {}
-    reason = {"sweeper.kernel_reason": kernel.reason} if kernel.reason else {}
-    return {"sweeper.kernel_origin": str(kernel), **reason}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...answer import are_equal, execution_of
-from ...notebooks.compare import Execution
 from ...notebooks.metadata import BLANK, read_metadata
-from ...trials import TrialRecord, TrialState, is_coarse
+from ...trials import TrialRecord, TrialState, have_equal_scores, is_coarse
+from ...trials.confirmation import key_of
 
 #: This number of completed trials with different params is compared (chosen, not measured).
 _MOST_COMPARED = 3
@@ -63,21 +63,10 @@ class WorthlessRule:
         code: Version of the code that the sweep's trials run.
         names: Names of the search space. Trials with equal scores are compared only if each of
             these params that they have differs between them.
-        code_of: Returns the version of the code that a trial ran, empty if it is not known.
-            Default: from its executed notebook.
-        read: Reads the scores, series and outputs of a trial. Default: from its executed notebook.
     """
 
-    def __init__(
-        self,
-        code: str,
-        names: Collection[str],
-        *,
-        code_of: Callable[[TrialRecord], str] | None = None,
-        read: Callable[[TrialRecord], Execution] | None = None,
-    ) -> None:
-        self._code, self._names, self._code_of = code, {*names}, code_of or _code_of
-        self._read = read or execution_of
+    def __init__(self, code: str, names: Collection[str]) -> None:
+        self._code, self._names = code, {*names}
         self._has_other_code: dict[int, bool] = {}
         self._lock = threading.Lock()
         self._is_decided = False
@@ -98,21 +87,22 @@ class WorthlessRule:
             if self._is_decided:
                 return None
             compared = self._with_different_params(records)
-            scores = {repr(sorted(record.scores.items())) for record in compared}
-            are_enough = len(compared) == _MOST_COMPARED and self._all_differ(compared)
-            self._is_decided = len(scores) > 1 or are_enough
-            if len(scores) > 1 or not are_enough:
+            if not compared:
                 return None
+            if not have_equal_scores(compared):
+                self._is_decided = True
+                return None
+            # The trials of `start` may change only some params. Then wait for other trials.
+            changed = _changed_names(compared)
+            has_changed_all = self._names & compared[0].params.keys() <= {*changed}
+            if len(compared) < _MOST_COMPARED or not has_changed_all:
+                return None
+            self._is_decided = True
         run_ids = [record.run_id for record in compared]
         are_coarse = all(map(is_coarse, compared[0].scores.values()))
-        if are_coarse or not are_equal([self._read(record) for record in compared]):
+        if are_coarse or not are_equal(map(execution_of, compared)):
             return Tied(run_ids=run_ids)
-        return Worthless(run_ids=run_ids, names=_changed_names(compared))
-
-    def _all_differ(self, compared: Sequence[TrialRecord]) -> bool:
-        """Return whether every param differs: the trials of `start` may change only some params."""
-        changed = {*_changed_names(compared)}
-        return changed >= self._names & compared[0].params.keys()
+        return Worthless(run_ids=run_ids, names=changed)
 
     def _with_different_params(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
         found: dict[str, TrialRecord] = {}
@@ -120,21 +110,20 @@ class WorthlessRule:
         for record in sorted(completed, key=lambda record: record.number, reverse=True):
             if len(found) == _MOST_COMPARED or self._ran_other_code(record):
                 break
-            found.setdefault(repr(sorted(record.params.items())), record)
+            found.setdefault(key_of(record.params), record)
         return list(reversed(found.values()))
 
     def _ran_other_code(self, record: TrialRecord) -> bool:
         if record.number not in self._has_other_code:
-            self._has_other_code[record.number] = self._code_of(record) not in ("", self._code)
+            code = (read_metadata(record.notebook) or BLANK).code
+            self._has_other_code[record.number] = code not in ("", self._code)
         return self._has_other_code[record.number]
 
 
 def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
-    values: Mapping[str, set[str]] = {
-        name: {repr(record.params.get(name)) for record in records} for name in records[0].params
-    }
-    return [name for name, found in values.items() if len(found) > 1]
-
-
-def _code_of(record: TrialRecord) -> str:
-    return (read_metadata(record.notebook) or BLANK).code
+    """Return the names of the params of the first trial that differ between the trials."""
+    return [
+        name
+        for name in records[0].params
+        if len({repr(record.params.get(name)) for record in records}) > 1
+    ]

@@ -54,7 +54,7 @@ def read(*argv: str, language: str = "python") -> KernelCommand | Obstacle:
 def test_kernels_of_ipykernel_can_be_forked_with_any_options(
     argv: Sequence[str], options: Sequence[str], arguments: Sequence[str]
 ) -> None:
-    expected = KernelCommand(interpreter=argv[0], options=options, arguments=arguments)
+    expected = KernelCommand(interpreter=[argv[0], *options], arguments=arguments)
     assert read(*argv) == expected
 
 

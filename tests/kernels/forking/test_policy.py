@@ -56,7 +56,7 @@ def proven(
     trials_left: int = 50,
     available: ForkAvailability = READY,
 ) -> list[KernelOrigin]:
-    """Let the policy compare forked with started kernels by runs with these results.
+    """Let the policy compare forked with fresh kernels by runs with these results.
 
     Return how their kernels were made.
     """
@@ -76,7 +76,7 @@ def proven(
     [
         ([run_of(), run_of()], Proof.EQUAL, ""),
         ([run_of(0.6), run_of()], None, "differed in val: from step 1 on 0.5 → 0.6"),
-        ([run_of(), run_of(0.6), run_of()], None, "but not in a second started kernel"),
+        ([run_of(), run_of(0.6), run_of()], None, "but not in a second fresh kernel"),
         ([run_of(0.6), run_of(0.7)], Proof.IN_KIND, "are forked: the notebook is not reproducible"),
         ([run_of(0.6), Failed("In [2]: NameError: y")], Proof.IN_KIND, "in its end: In [2]: Name"),
         ([run_of(uses_gpu=True), run_of()], None, "whether it uses the GPU"),
@@ -112,7 +112,7 @@ def test_kernels_are_started_until_a_completed_trial_was_run_again_in_forked_one
 
 
 @pytest.mark.parametrize("runs", [[Inconclusive()], [run_of(0.6), Inconclusive()]])
-def test_a_comparison_of_forked_with_started_kernels_that_was_stopped_is_made_again(
+def test_a_comparison_of_forked_with_fresh_kernels_that_was_stopped_is_made_again(
     runs: list[Repetition], policy: ForkPolicy
 ) -> None:
     proven(policy, *runs)
@@ -208,7 +208,7 @@ COMING = Unready(Stage.COMING, "it imports")
 
 @pytest.fixture
 def early() -> tuple[ForkPolicy, RunningTrial]:
-    """Return a policy after an early start with two slots, and the trial in its started kernel."""
+    """Return a policy after an early start with two slots, and the trial in its fresh kernel."""
     policy, first = ForkPolicy(), RunningTrial()
     assert policy.start_early(2)
     assert policy.starts_at_once(first, is_usual=True)

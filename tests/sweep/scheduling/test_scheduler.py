@@ -619,3 +619,22 @@ def test_once_the_sweep_is_stopped_the_time_left_counts_only_running_trials(
     stop_switch.close("Ctrl-C")
     assert (scheduler.snapshot().left_s or 0) <= 60
     scheduler.close()
+
+
+def test_an_error_while_a_trial_begins_stops_the_others_and_is_kept_as_the_reason(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    def adopt(spec: TrialSpec, _: object) -> None:
+        if spec.number == 1:
+            raise OSError("the run before the sweep cannot be read")
+
+    settings = small_settings("begun", study={"trials": 3})
+    study = Study.open(storage, settings)
+    scheduler = make_scheduler(study, settings, adopt=adopt)
+    first = scheduler.next_trial()
+    assert first is not None
+    assert scheduler.next_trial() is None
+    scheduler.close()
+    assert isinstance(scheduler.broken, OSError)
+    assert first[1].control.stop_reason is StopReason.INTERRUPTED
+    assert [record.state for record in study.records()] == [TrialState.RUNNING] * 2

@@ -8,7 +8,7 @@ import sys
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 if sys.path and sys.path[0] == _FOLDER:
-    # Python adds the folder of this script to `sys.path`. A started kernel does not have it there.
+    # Python adds the folder of this script to `sys.path`. A fresh kernel does not have it there.
     del sys.path[0]
 
 # Load the files of this package from their folder, because the environment of the kernel may lack

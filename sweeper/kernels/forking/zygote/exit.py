@@ -34,7 +34,7 @@ class FastExit:
         process from the garbage collector.
         """
         gc.unfreeze()
-        self._files = [weakref.ref(it) for it in gc.get_objects() if isinstance(it, _WRITERS)]
+        self._files = [weakref.ref(one) for one in gc.get_objects() if isinstance(one, _WRITERS)]
         gc.freeze()
 
     def begin(self) -> None:
@@ -45,7 +45,8 @@ class FastExit:
         if os.getpid() != self._pid:
             return
         try:
-            for file in (*(noted() for noted in self._files), *gc.get_objects()):
+            noted = [reference() for reference in self._files]
+            for file in [*noted, *gc.get_objects()]:
                 if not isinstance(file, _WRITERS):
                     continue
                 try:

@@ -2,7 +2,7 @@
 
 A snapshot has the notebook's local modules as they were when the sweep began.
 
-Started kernels, and the worker processes that a notebook spawns, run the source of this module. So
+Fresh kernels, and the worker processes that a notebook spawns, run the source of this module. So
 it imports only the standard library.
 """
 
@@ -57,6 +57,8 @@ _SEED: Mapping[str, Callable[[Any, int], object]] = {
 }
 #: Name of the variable that holds this module's source in a worker.
 _TEXT = "_text"
+#: Function that is called with a module, and with a function that runs the module's body.
+_RunBody = Callable[[Any, Callable[[], None]], None]
 #: Python's standard loaders of modules, each with the suffixes of its files.
 _LOADERS = (
     (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
@@ -103,13 +105,12 @@ def _install_snapshot_finder(snapshot: Mapping[str, str]) -> None:
     same holds for scripts of `%run`.
     """
     sources = {path: source.encode("utf-8", "surrogateescape") for path, source in snapshot.items()}
-    finder = _finder_of(sources)
     folders = _folders_of(sources)
 
     def hook(path: str) -> Any:
         if os.path.realpath(path or ".") not in folders:
             raise ImportError
-        return finder(path, *_LOADERS)
+        return _Finder(path, sources)
 
     sys.path_hooks.insert(0, hook)
     for path in list(sys.path_importer_cache):
@@ -155,29 +156,32 @@ class _Loader(machinery.SourceFileLoader):
         super().exec_module(module)
 
 
-def _finder_of(sources: dict[str, bytes]) -> Any:
-    class Finder(machinery.FileFinder):
-        """Finds the modules in one folder. It loads those of the snapshot from their sources."""
+class _Finder(machinery.FileFinder):
+    """Finds the modules in one folder. It loads those of the snapshot from their sources."""
 
-        def find_spec(self, fullname: str, target: Any = None) -> Any:
-            """Find a module. As in Python, an extension module comes before a source file."""
-            spec = super().find_spec(fullname, target)
-            if spec is not None and isinstance(spec.loader, machinery.ExtensionFileLoader):
-                return spec
-            path = os.path.join(self.path, fullname.rpartition(".")[2])
-            for file, folders in (
-                (os.path.join(path, "__init__.py"), [path]),
-                (f"{path}.py", None),
-            ):
-                source = sources.get(os.path.realpath(file))
-                if source is not None:
-                    loader = _Loader(fullname, file, source)
-                    return spec_from_file_location(
-                        fullname, file, loader=loader, submodule_search_locations=folders
-                    )
+    def __init__(self, path: str, sources: Mapping[str, bytes]) -> None:
+        super().__init__(path, *_LOADERS)
+        self._sources = sources
+
+    def find_spec(self, fullname: str, target: Any = None) -> Any:
+        """Find a module. As in Python, an extension module comes before a source file."""
+        spec = super().find_spec(fullname, target)
+        if spec is not None and isinstance(spec.loader, machinery.ExtensionFileLoader):
             return spec
+        path = os.path.join(self.path, fullname.rpartition(".")[2])
+        package = os.path.join(path, "__init__.py")
+        frozen = self._frozen(fullname, package, [path]) or self._frozen(fullname, f"{path}.py")
+        return frozen or spec
 
-    return Finder
+    def _frozen(self, name: str, file: str, folders: Any = None) -> Any:
+        """Return the spec of a module of the snapshot. None if the file is not in the snapshot."""
+        source = self._sources.get(os.path.realpath(file))
+        if source is None:
+            return None
+        loader = _Loader(name, file, source)
+        return spec_from_file_location(
+            name, file, loader=loader, submodule_search_locations=folders
+        )
 
 
 def _quote(file: str, source: bytes) -> None:
@@ -259,8 +263,9 @@ def _keep_from_reloading(reloader: Any, sources: Mapping[str, bytes]) -> None:
 
     def filename_and_mtime(self: Any, module: Any) -> Any:
         file, modified_s = look_up(self, module)
-        is_frozen = file is not None and os.path.realpath(file) in sources
-        return (None, None) if is_frozen else (file, modified_s)
+        if file is not None and os.path.realpath(file) in sources:
+            return None, None
+        return file, modified_s
 
     reloader.filename_and_mtime = filename_and_mtime
 
@@ -351,14 +356,12 @@ def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
     sys.meta_path.insert(0, watcher)
 
 
-def find_and_watch(
-    watcher: Any, run: Callable[[Any, Callable[[], None]], None], name: str, *where: Any
-) -> Any:
+def find_and_watch(watcher: Any, run: _RunBody, name: str, *where: Any) -> Any:
     """Find a module as the finders after `watcher` do, and let a function run the module's body.
 
     Args:
         watcher: Finder in `sys.meta_path` that calls this function.
-        run: Function that is called with the module, and with a function that runs the body.
+        run: Function that is called when the module's body is due.
         name: Name of the module.
         *where: Further arguments of `find_spec`.
     """
@@ -375,7 +378,7 @@ def find_and_watch(
 class _Watched:
     """Loader that lets a function run a module's body. The module keeps its original loader."""
 
-    def __init__(self, loader: Any, run: Callable[[Any, Callable[[], None]], None]) -> None:
+    def __init__(self, loader: Any, run: _RunBody) -> None:
         self._loader = loader
         self._run = run
 

@@ -138,7 +138,7 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     os.dup2(output, 2)
     for descriptor in (null, output):
         os.close(descriptor)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in in_kernel.ENDING_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     in_kernel.leave_the_end_to_the_sweep()
     signal.signal(signal.SIGINT, signal.default_int_handler)

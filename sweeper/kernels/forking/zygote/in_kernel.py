@@ -1,7 +1,7 @@
 """Prepare a kernel for its trial, and answer the sweep's questions inside the kernel.
 
 The code adds no variable to the notebook. A forked kernel gets this module from its zygote. A
-started kernel runs the source of this module. So the module imports only the standard library, and
+fresh kernel runs the source of this module. So the module imports only the standard library, and
 IPython inside of functions. The Python of a kernel may be 3.9.
 """
 
@@ -12,6 +12,7 @@ import atexit
 import builtins
 import codecs
 import contextlib
+import ctypes
 import fcntl
 import numbers
 import os
@@ -28,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from importlib import metadata
-from itertools import chain, islice
+from itertools import islice
 from json import JSONDecoder, JSONEncoder
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -62,7 +63,7 @@ _TERMINAL_SIZE = (24, 80)
 _READ_BYTES = 1 << 16
 #: Signals that all processes get before a machine shuts down. The end of a login session sends
 #: both.
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 #: Option of Linux's `prctl`: send this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
 #: The sweep gets a text of about this many characters at most for a value that is no plain scalar
@@ -118,10 +119,7 @@ def prepare_started(
         random_seed: Seed with which the random generators begin.
         trial: Arguments of `prepare`.
     """
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     leave_the_end_to_the_sweep()
     prepare(**trial)
     names: dict[str, Any] = {"__name__": "sweeper_finders"}
@@ -165,6 +163,12 @@ def _before_next_cell(call: Callable[[], None]) -> None:
     events.register("pre_execute", once)
 
 
+def end_with_parent() -> None:
+    """Let the system kill this process when its parent ends, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def leave_the_end_to_the_sweep() -> None:
     """Let this process survive the signals that all processes get before a machine shuts down.
 
@@ -173,7 +177,7 @@ def leave_the_end_to_the_sweep() -> None:
     would inherit. Forked children get the system's default again, so that a data loader can end its
     workers. A notebook may replace the handler.
     """
-    for number in _ENDING_SIGNALS:
+    for number in ENDING_SIGNALS:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _survive)
     os.register_at_fork(after_in_child=_end_by_signals)
@@ -185,7 +189,7 @@ def _survive(_number: int, _frame: Any) -> None:
 
 def _end_by_signals() -> None:
     """Let SIGTERM and SIGHUP end a forked child: undo `leave_the_end_to_the_sweep` in it."""
-    for number in _ENDING_SIGNALS:
+    for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _survive:
             signal.signal(number, signal.SIG_DFL)
 
@@ -382,9 +386,8 @@ class WatchedNumbers:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._known = set(shell.user_ns)
-        self._lists: dict[str, tuple[int, int, int]] = {}
-        #: Expressions of each variable that are in `numbers`.
-        self._expressions: dict[str, set[str]] = {}
+        #: Numbers that the last lines of cells have shown.
+        self._shown: dict[str, dict[str, Any]] = {}
         self.numbers: dict[str, dict[str, Any]] = {}
 
     def note(self, result: Any) -> None:
@@ -396,44 +399,25 @@ class WatchedNumbers:
             _tried(self._note, result)
 
     def _note(self, result: Any) -> None:
+        count = result.execution_count
         names = [name for name in self._shell.user_ns if name not in self._known]
-        for name in self._expressions.keys() - set(names):  # The notebook has deleted these.
-            self._note_expressions(name, set())
+        found: dict[str, dict[str, Any]] = {}
         for name in names[:_MOST_VARIABLES]:
+            if name.startswith("_"):
+                continue
             value = self._shell.user_ns[name]
-            if not name.startswith("_") and not self._is_same_list(name, value):
-                found = self._note_all(result.execution_count, name, value)
-                self._note_expressions(name, found)
+            for expression, values in _tried(_numbers_of, name, value) or ():
+                number = self.numbers.get(expression)
+                if number is None or number["values"] != values:
+                    number = {"cell": count, "values": values}
+                found[expression] = number
         if result.result is not None:
-            self._note_all(result.execution_count, "", result.result)
-
-    def _is_same_list(self, name: str, value: Any) -> bool:
-        """Return whether a list has the same length and last element as after the previous cell.
-
-        Such a list is not read again, because reading thousands of numbers after each cell takes
-        long. Lists of results only grow.
-        """
-        if not isinstance(value, list) or not value:
-            return False
-        state = id(value), len(value), id(value[-1])
-        before, self._lists[name] = self._lists.get(name), state
-        return state == before
-
-    def _note_all(self, count: int, name: str, value: Any) -> set[str]:
-        """Record the numbers of a value, and return their expressions."""
-        found = dict(_tried(_numbers_of, name, value) or ())
-        for expression, values in found.items():
-            before = self.numbers.get(expression, {}).get("values")
-            if before != values or not name:
-                self.numbers[expression] = {"cell": count, "values": values}
-        return set(found)
-
-    def _note_expressions(self, name: str, found: set[str]) -> None:
-        """Store which expressions a variable has, and forget the numbers of those that it lost."""
-        for expression in self._expressions.pop(name, set()) - found:
-            self.numbers.pop(expression, None)
-        if found:
-            self._expressions[name] = found
+            for expression, values in _tried(_numbers_of, "", result.result) or ():
+                self._shown[expression] = {"cell": count, "values": values}
+        now = {**found, **self._shown}
+        # Equally likely scores are ranked in the order in which they were first seen.
+        in_order = [*self.numbers, *now]
+        self.numbers = {expression: now[expression] for expression in in_order if expression in now}
 
 
 def _is_cell(result: Any) -> bool:
@@ -446,16 +430,19 @@ def _is_cell(result: Any) -> bool:
 
 def _numbers_of(name: str, value: Any) -> list[tuple[str, list[str]]]:
     """Return the numeric expressions of a variable, each with its values in hexadecimal."""
+    parts = {name: value}
     if isinstance(value, dict):
-        keyed = list(value.items())[: _MOST_KEYS + 1]
-        parts = [
-            (f"{name}[{str.__repr__(key)}]", part)
-            for key, part in keyed
-            if isinstance(key, str) and len(keyed) <= _MOST_KEYS
-        ]
-    else:
-        parts = [(name, value)]
-    return list(chain.from_iterable(_tried(_numbers_in, *part) or () for part in parts))
+        if len(value) > _MOST_KEYS:
+            return []
+        parts = {
+            f"{name}[{str.__repr__(key)}]": part
+            for key, part in value.items()
+            if isinstance(key, str)
+        }
+    found: list[tuple[str, list[str]]] = []
+    for expression, part in parts.items():
+        found += _tried(_numbers_in, expression, part) or ()
+    return found
 
 
 def _numbers_in(expression: str, value: Any) -> list[tuple[str, list[str]]]:
@@ -464,14 +451,13 @@ def _numbers_in(expression: str, value: Any) -> list[tuple[str, list[str]]]:
         if not 1 < len(value) <= _LONGEST_SERIES:
             return []
         values = [_hexadecimal(part) for part in value]
-        return [] if None in values else [(f"{expression}[-1]", values)]
-    if shape is not None and len(shape) == 1 and 1 < shape[0] <= _LONGEST_ARRAY:
-        values = [_hexadecimal(part) for part in value]
-        if None in values:
-            return []
-        return [(f"{expression}.mean()", [*values, _hexadecimal(value.mean())])]
-    number = _hexadecimal(value)
-    return [] if number is None else [(expression, [number])]
+        expression = f"{expression}[-1]"
+    elif shape is not None and len(shape) == 1 and 1 < shape[0] <= _LONGEST_ARRAY:
+        values = [*map(_hexadecimal, value), _hexadecimal(value.mean())]
+        expression = f"{expression}.mean()"
+    else:
+        values = [_hexadecimal(value)]
+    return [] if None in values else [(expression, values)]
 
 
 def _hexadecimal(value: Any) -> Any:
@@ -552,15 +538,15 @@ class WatchedChanges:
         before, self._marks = self._marks, None
         if self._spent_s > _FREE_S + _MOST_TIME * (time.monotonic() - self._began_s):
             return
-        now = {
-            name: _tried(_mark, value)
-            for name, value in list(self._shell.user_ns.items())[:_MOST_VARIABLES]
-            if name not in self._known and not name.startswith("_")
-        }
+        now: dict[str, Any] = {}
+        for name, value in list(self._shell.user_ns.items())[:_MOST_VARIABLES]:
+            if name not in self._known and not name.startswith("_"):
+                now[name] = _tried(_mark, value)
         if self._position and before is not None:
-            self._by_position.setdefault(self._position, []).extend(
-                name for name, mark in now.items() if name not in before or mark != before[name]
-            )
+            changed = self._by_position.setdefault(self._position, [])
+            for name, mark in now.items():
+                if name not in before or mark != before[name]:
+                    changed.append(name)
         self._marks = now
         self._spent_s += time.thread_time() - began_s
 
@@ -586,7 +572,8 @@ def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
     if isinstance(part, (list, tuple, set, frozenset, dict)):
         marks.append(len(part))
         inner = part.values() if isinstance(part, dict) else part
-        return [*islice(inner, _MOST_ELEMENTS), *(part[-1:] if isinstance(part, list) else ())]
+        first = [*islice(inner, _MOST_ELEMENTS)]
+        return [*first, *part[-1:]] if isinstance(part, list) else first
     if hasattr(kind, "shape"):
         marks.append(str(_tried(_elements, part)))
         return [part.grad] if getattr(part, "is_leaf", False) else []
@@ -605,8 +592,8 @@ def _elements(part: Any) -> Any:
         return part.shape, part.iloc[:_MOST_ELEMENTS].to_numpy(), getattr(part, "columns", None)
     if hasattr(kind, "detach"):
         part = part.detach()
-    elif not hasattr(kind, "__array_interface__"):
-        part = part.numpy() if hasattr(kind, "numpy") else part
+    elif hasattr(kind, "numpy") and not hasattr(kind, "__array_interface__"):
+        part = part.numpy()
     flat = part.reshape(-1)
     return part.shape, flat[:: len(flat) // _MOST_ELEMENTS + 1].tolist()
 
@@ -632,21 +619,35 @@ def _answer(
         reads_imports: Whether to list the modules that the kernel has imported.
 
     Returns:
-        One answer for each part of the question. None for a part that could not be read.
+        The attributes of `Answer` in `expressions.py`, with numbers in hexadecimal, which keeps all
+        bits.
     """
-    answer: dict[str, Any] = {
-        "floats": {name: _float(shell, name) for name in floats},
-        "values": {name: _tried(_plain, shell, name) for name in values},
+    read: dict[str, str] = {}
+    unread: dict[str, str] = {}
+    for name in floats:
+        try:
+            read[name] = float(_value(shell, name)).hex()
+        except BaseException as error:  # noqa: BLE001  The sweep waits for a reply.
+            unread[name] = _first_line(error)
+    scalars: dict[str, Any] = {}
+    for name in values:
+        try:
+            scalars[name] = _scalar_or_text(_value(shell, name))
+        except BaseException:  # noqa: BLE001  A value that cannot be read is left out.
+            continue
+    answer = {
+        "floats": read,
+        "unread": unread,
+        "values": scalars,
+        "imports": _tried(import_profile) if reads_imports else None,
         "gpu_bytes": _tried(_gpu_bytes),
         "notices": {
             "not_replicable": _tried(_not_replicable) or [],
             "overwritten_files": _tried(files.overwritten) or [],
         },
-        "numbers": _tried(lambda: getattr(shell, WATCHED)[0].numbers),
-        "changes": _tried(lambda: getattr(shell, WATCHED)[1].changes),
+        "numbers": _tried(lambda: getattr(shell, WATCHED)[0].numbers) or {},
+        "changes": _tried(lambda: getattr(shell, WATCHED)[1].changes) or {},
     }
-    if reads_imports:
-        answer["imports"] = _tried(import_profile)
     _tried(_end_in_order, shell.kernel)
     return answer
 
@@ -663,19 +664,11 @@ def _value(shell: Any, expression: str) -> Any:
     return eval(expression, shell.user_global_ns, shell.user_ns)
 
 
-def _float(shell: Any, expression: str) -> dict[str, str]:
-    """Read a number. Return it in hexadecimal, which keeps all bits, or return the error."""
-    try:
-        return {"number": float(_value(shell, expression)).hex()}
-    except BaseException as error:  # noqa: BLE001  The sweep waits for a reply.
-        text = _tried(str, error) or ""
-        line = f"{type(error).__name__}: {text}".partition("\n")[0]
-        return {"error": line[: 2 * _DESCRIPTION_CHARACTERS]}
-
-
-def _plain(shell: Any, expression: str) -> dict[str, Any]:
-    """Return a value in a dictionary, so that the value None differs from a failed read (None)."""
-    return {"value": _scalar_or_text(_value(shell, expression))}
+def _first_line(error: BaseException) -> str:
+    """Return the class of an exception and the first line of its message, shortened."""
+    text = _tried(str, error) or ""
+    line = f"{type(error).__name__}: {text}".partition("\n")[0]
+    return line[: 2 * _DESCRIPTION_CHARACTERS]
 
 
 def _scalar_or_text(value: Any) -> Any:
@@ -728,7 +721,10 @@ def import_profile() -> dict[str, Any]:
         spec: Any = getattr(module, "__spec__", None)
         if getattr(spec, "name", None) == name and is_installed(str(spec.origin), folders):
             modules.append(name)
-    environment = {name: value for name, value in os.environ.items() if _READ_AT_IMPORT.match(name)}
+    environment: dict[str, str] = {}
+    for name, value in os.environ.items():
+        if _READ_AT_IMPORT.match(name):
+            environment[name] = value
     return {"modules": modules, "environment": environment}
 
 
@@ -772,13 +768,14 @@ class NotebookFiles:
         """Return the time of the last change of each file in nanoseconds, by its path."""
         mounts = _tried(_mounted_folders) or set()
         beside = _tried(_entries, self._folder) or []
-        below = (
-            _tried(_entries, entry.path) or []
-            for entry in beside
-            if entry.is_dir(follow_symlinks=False) and entry.path not in mounts
-        )
+        entries = [*beside]
+        for entry in beside:
+            if len(entries) >= _MOST_ENTRIES:
+                break
+            if entry.is_dir(follow_symlinks=False) and entry.path not in mounts:
+                entries += _tried(_entries, entry.path) or []
         versions = {}
-        for entry in islice(chain(beside, chain.from_iterable(below)), _MOST_ENTRIES):
+        for entry in entries[:_MOST_ENTRIES]:
             if entry.is_file(follow_symlinks=False):
                 changed = _tried(entry.stat)
                 versions[entry.path] = changed and changed.st_mtime_ns

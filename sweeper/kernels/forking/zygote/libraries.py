@@ -43,7 +43,7 @@ class Libraries:
         exclude: Modules that another zygote should not import, so that it may be able to fork. They
             start threads, or the effects of their import cannot be repeated in a fork.
         changed: Value before and value after of each environment variable that the interpreter, the
-            boot and the imports have changed, as they would in a started kernel. None if there was
+            boot and the imports have changed, as they would in a fresh kernel. None if there was
             no value.
         duration_s: Seconds that the imports took.
     """
@@ -64,7 +64,7 @@ class Libraries:
         self.duration_s = time.perf_counter() - started_s
         app.recorder.take()
         watch.hide(watch.importers_of(watch.acting))
-        # A started kernel would have the same changes after the same imports, so they do not count
+        # A fresh kernel would have the same changes after the same imports, so they do not count
         # as changes by the notebook.
         self.changed = {
             name: (before.get(name), value)

@@ -8,7 +8,6 @@ child and its session are killed. If the owner's socket closes, all children are
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
@@ -17,9 +16,9 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from .in_kernel import end_with_parent
 from .messages import receive, send
 
-_PR_SET_PDEATHSIG = 1
 #: Largest number of connections that can wait while a child is forked (chosen, not measured).
 _BACKLOG = 64
 
@@ -131,7 +130,7 @@ class Server:
     def _become_child(self) -> None:
         parent = os.getppid()
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         if os.getppid() != parent:
             os._exit(1)
         self._listener.close()

@@ -149,7 +149,7 @@ class App(IPKernelApp):
         self.parent_handle = os.getppid()
         self.connection_file = connection_file
         # Cells may read the connection file's path from the configuration, where the command line
-        # of a started kernel puts it.
+        # of a fresh kernel puts it.
         self.config.IPKernelApp.connection_file = connection_file
         self.init_connection_file()
         self.init_poller()

@@ -1,0 +1,21 @@
+"""Test that the answer names two params that only act together, if only the F test can tell."""
+
+from __future__ import annotations
+
+from random import Random
+
+from studies import trial_record
+
+from sweeper.answer.effects import clear_effects
+
+
+def test_two_params_that_only_act_together_are_named() -> None:
+    random = Random(1)
+    params = [{name: random.random() for name in "abc"} for _ in range(80)]
+    trials = [
+        trial_record(number, params=each, scores={"val": abs(each["a"] - each["b"])})
+        for number, each in enumerate(params)
+    ]
+    _, pair = clear_effects(trials, "val")
+    assert pair is not None
+    assert {*pair} == {"a", "b"}
