@@ -132,8 +132,8 @@ def overfits_one_batch(
             aim = losses[0] / 10 if target is None else target
             if target is None and aim <= 0:
                 raise ValueError(
-                    f"overfits_one_batch: the loss begins at {losses[0]:.4g}, and cannot reach a "
-                    "tenth of it, the default target; state another one, as in target=-10"
+                    f"overfits_one_batch: the loss begins at {losses[0]:.4g}, and cannot reach the "
+                    "default target, a tenth of it; state the loss to reach, as in target=-10"
                 )
             can_learn = math.isfinite(losses[-1]) and loss.requires_grad
             if losses[-1] <= aim or not can_learn or done == steps:
