@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +80,10 @@ class Artifacts:
     ) -> None:
         self._client = client
         self._experiment_id, self._tell = experiment_id, tell
-        self._paths = store.paths
+        self._paths, self._is_embedded = store.paths, store.is_embedded
+        #: Functions that log a file to a run, by MLflow's id of the run. Only runs that this
+        #: process has created have such a function.
+        self._loggers: dict[str, Callable[..., object]] = {}
         self._has_failed = False
         #: Folder of a page that is being logged. MLflow takes the name of the logged file. The
         #: folder is hidden, because `-o out/{study}/rendered/{run_id}.ipynb` is a user's folder.
@@ -90,6 +93,21 @@ class Artifacts:
     def _remove_pages(self) -> None:
         """Remove the folder of pages, which a killed process may have left."""
         shutil.rmtree(self._rendered, ignore_errors=True)
+
+    def begin(self, mlflow_id: str, uri: str) -> None:
+        """Remember where the files of a new run are stored.
+
+        Otherwise, MLflow's client would read the whole run again to find this place, which takes
+        6 ms of CPU time for each file.
+
+        Args:
+            mlflow_id: MLflow's id of the run.
+            uri: URI of the folder in which MLflow stores the files of the run.
+        """
+        if self._is_embedded:
+            from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+            self._loggers[mlflow_id] = get_artifact_repository(uri).log_artifact
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
         """Log the executed notebook of a trial, if it exists, and its HTML page.
@@ -117,6 +135,7 @@ class Artifacts:
             name = notebook.with_suffix(".html").name
             self._log_page(mlflow_id, name, rendered)
         large = self._log_saved(mlflow_id, record) if record.is_final else ""
+        self._loggers.pop(mlflow_id, None)
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
         return "\n\n".join(filter(None, (_outcome(record), links, large, record.message)))
@@ -161,7 +180,11 @@ class Artifacts:
     def _log_file(self, mlflow_id: str, file: Path, folder: str | None = None) -> None:
         """Log a file to a folder of a run. None is the run's own folder."""
         self._tell(Upload(file.stat().st_size))
-        self._client.log_artifact(mlflow_id, str(file), folder)
+        log = self._loggers.get(mlflow_id)
+        if log is None:
+            self._client.log_artifact(mlflow_id, str(file), folder)
+        else:
+            log(str(file), folder)
 
     def _log_saved(self, mlflow_id: str, record: TrialRecord) -> str:
         """Log the artifacts of a trial, except large ones, of which a tag states hash and size.

@@ -331,6 +331,7 @@ class RunWriter:
                 )
             mlflow_id = self.runs[run_id] = str(created.info.run_id)
             self._points.begin(mlflow_id, is_new=True)
+            self._artifacts.begin(mlflow_id, str(created.info.artifact_uri))
             return mlflow_id, True
         return self.runs[run_id], False
 
