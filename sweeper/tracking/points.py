@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .batches import Batches
 from .messages import Series, TimedPoint
-from .values import legal, metric
+from .values import is_step, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -33,6 +33,7 @@ class LoggedPoints:
     def __init__(self, client: MlflowClient, batches: Batches) -> None:
         self._client, self._batches = client, batches
         self._renamed: set[str] = set()
+        self._left_out: set[str] = set()
         #: Points of each run, the newest point last.
         self._logged: dict[str, dict[_Key, None]] = {}
 
@@ -61,12 +62,21 @@ class LoggedPoints:
         metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new.values()]
         self._batches.log(mlflow_id, metrics=[made for made in metrics if made is not None])
         self._note_renamed({name for name, *_ in new.values()})
+        self._note_left_out({name for name, step, *_ in new.values() if not is_step(step)})
         logged.update(dict.fromkeys(new))
 
     def _points_of(self, mlflow_id: str) -> dict[_Key, None]:
         if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)
         return self._logged[mlflow_id]
+
+    def _note_left_out(self, names: Set[str]) -> None:
+        """Log a warning, once for each series, that some of its points are left out."""
+        for name in sorted(names - self._left_out):
+            self._left_out.add(name)
+            _log.warning(
+                "MLflow cannot store steps of more than 64 bits: points of %r are left out", name
+            )
 
     def _note_renamed(self, names: Set[str]) -> None:
         """Log a warning, once for each series, if the series has another name in MLflow."""

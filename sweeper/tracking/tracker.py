@@ -44,6 +44,13 @@ _SAY_S = 10.0
 #: were measured to take 7 ms of CPU time for ten points and 5 ms for one point. With a server, each
 #: call is one request.
 _GATHER_S = 0.5
+#: While other calls are made all the time, files of a trial wait this many seconds (chosen, not
+#: measured). Then the files of one trial are logged after each batch of calls.
+_FILES_WAIT_S = 30.0
+#: At most this many calls are sent before the answer to the first one is read (chosen, not
+#: measured). The thread that reads the answers often waits for the interpreter lock of the sweep's
+#: process. Meanwhile, the writing process carries out the calls that were sent ahead.
+_AHEAD = 8
 #: Seconds between two checks whether a wait is over.
 _POLL_S = 0.05
 #: While nothing is written, this many seconds pass between two checks whether the process has
@@ -75,8 +82,8 @@ _WHAT = {
 
 _log = logging.getLogger(__name__)
 
-#: An entry of the queue of calls: a call, an event that is set once all calls are carried out, or
-#: None, which ends the writing process.
+#: An entry of the queue of calls: a call, an event that is set once all calls before it are carried
+#: out, or None, which ends the writing process.
 _Entry = Call | threading.Event | None
 
 
@@ -102,21 +109,20 @@ class Tracker:
         self.experiment_id = ""
         self.problem: str | None = None
         self._store = store
-        self._ui = f"http://127.0.0.1:{free_port(USUAL_PORT)}"
+        self._ui_port: int | None = None
         #: Number of the attempt (as text) whose end MLflow has, by run id.
         self._attempts: dict[str, str] = {}
         self._warned: set[str] = set()
         self._on_open: Callable[[], object] = lambda: None
         self._calls: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
-        #: Calls that were taken from the queue, and whose answers have not been read yet.
-        self._unanswered: deque[Call] = deque()
-        #: Events to set once all calls are carried out.
-        self._awaited: list[threading.Event] = []
-        #: Whether the process ends once all calls are carried out.
-        self._is_closed = False
-        #: Calls that log the files of ended trials, by run id. After each batch of other calls, one
-        #: of them is sent: files may take minutes, and a notebook may wait for its run in MLflow.
-        self._uploads: dict[str, Call] = {}
+        #: Calls that were gathered from the queue and are not sent yet.
+        self._gathered: deque[_Entry] = deque()
+        #: Calls that log the files of ended trials, by run id, each with the time at which the
+        #: trial's end was written. All other calls have priority: files may take minutes, and a
+        #: notebook may wait for its run in MLflow.
+        self._uploads: dict[str, tuple[float, Call]] = {}
+        #: Whether the last call has logged files.
+        self._has_just_uploaded = False
         self._refused_starts = RefusedStarts()
         #: Points that were not sent to the process yet, by run id.
         self._points: dict[str, list[TimedPoint]] = {}
@@ -301,7 +307,11 @@ class Tracker:
         """
         if not self.mlflow_run_ids:
             return None
-        return view_url(self._store.address, self.experiment_id, ui=self._ui)
+        with self._adding:  # Otherwise, two threads could choose two ports.
+            if self._ui_port is None:
+                self._ui_port = free_port(USUAL_PORT)
+            ui = f"http://127.0.0.1:{self._ui_port}"
+        return view_url(self._store.address, self.experiment_id, ui=ui)
 
     # --- the thread that exchanges messages with the process -------------------------------------
 
@@ -375,74 +385,69 @@ class Tracker:
             EOFError: The process has ended before the last call.
             OSError: The process has ended before the last call.
         """
-        while not self._is_done():
-            self._gather(process)
-            self._carry_out(connection)
-            if self._uploads:
-                run_id = next(iter(self._uploads))
-                self._unanswered.append(self._uploads.pop(run_id))
-                self._carry_out(connection)
+        sent: deque[Call] = deque()
+        try:
+            while True:
+                if not sent and not self._gathered:
+                    self._gathered.extend(self._refused_starts.pop_due(time.monotonic()))
+                    if not self._gathered and self._is_upload_next():
+                        self._gathered.append(self._next_upload())
+                    elif not self._gathered:
+                        self._gather(process)
+                while len(sent) < _AHEAD and self._gathered:
+                    if not isinstance(call := self._gathered[0], Call):
+                        break
+                    self._gathered.popleft()
+                    sent.append(call)
+                    connection.send(call)
+                if sent:
+                    self._take(sent.popleft(), self._answer(connection))
+                    continue
+                if self._uploads:  # The files are logged before the entry that is next.
+                    self._gathered.appendleft(self._next_upload())
+                    continue
+                match self._gathered.popleft():
+                    case None:
+                        return
+                    case threading.Event() as reached:
+                        reached.set()
+        finally:
+            # The call during which the process has died is not in `sent`, so it is not made again.
+            self._gathered.extendleft(reversed(sent))
 
-    def _is_done(self) -> bool:
-        """Return whether no call is left, and none will follow. Tell those who wait for this."""
-        if self._unanswered or self._uploads:
-            return False
-        for awaited in self._awaited:
-            awaited.set()
-        self._awaited.clear()
-        return self._is_closed
+    def _is_upload_next(self) -> bool:
+        """Return whether the files of a trial are logged before further calls are gathered."""
+        if not self._uploads or self._calls.empty():
+            return bool(self._uploads)
+        since_s, _ = next(iter(self._uploads.values()))
+        return not self._has_just_uploaded and time.monotonic() - since_s >= _FILES_WAIT_S
+
+    def _next_upload(self) -> Call:
+        self._has_just_uploaded = True
+        _, call = self._uploads.pop(next(iter(self._uploads)))
+        return call
 
     def _gather(self, process: subprocess.Popen[bytes]) -> None:
-        """Take all calls from the queue. If there is nothing else to do, wait for calls first.
+        """Wait for a call, and for further calls that are made soon after it.
 
         Raises:
             EOFError: The process has ended before a call was made.
         """
-        entries: list[_Entry] = []
-        if not self._unanswered:
-            entries += self._first_entries(process)
-        with suppress(queue.Empty):
-            while True:
-                entries.append(self._calls.get_nowait())
-        calls: list[Call] = []
-        for entry in entries:
-            match entry:
-                case None:
-                    self._is_closed = True
-                case threading.Event():
-                    self._awaited.append(entry)
-                case Call():
-                    calls.append(entry)
-        self._unanswered.extend(map(self._with_points, _merged(calls)))
-
-    def _first_entries(self, process: subprocess.Popen[bytes]) -> Sequence[_Entry]:
-        """Return the starts to be sent again. Without any, wait for a call if nothing else is left.
-
-        Raises:
-            EOFError: The process has ended before a call was made.
-        """
-        while process.poll() is None:
-            starts = self._refused_starts.pop_due(time.monotonic())
-            if starts or self._uploads:
-                return starts
+        self._has_just_uploaded = False
+        while not self._gathered:
+            if process.poll() is not None:
+                raise EOFError
             with suppress(queue.Empty):
-                first = self._calls.get(timeout=_LOOK_S)
+                self._gathered.append(self._calls.get(timeout=_LOOK_S))
                 self._ending.wait(_GATHER_S)
-                return [first]
-        raise EOFError
+                while True:
+                    self._gathered.append(self._calls.get_nowait())
+            self._gathered.extendleft(self._refused_starts.pop_due(time.monotonic()))
+        self._gathered = deque(map(self._with_points, _merged(self._gathered)))
 
-    def _carry_out(self, connection: Connection) -> None:
-        """Send all calls ahead, because this thread often waits for the interpreter lock."""
-        for call in self._unanswered:
-            connection.send(call)
-        while self._unanswered:
-            # A call during which the process dies is not made again.
-            call = self._unanswered.popleft()
-            self._take(call, self._answer(connection))
-
-    def _with_points(self, call: Call) -> Call:
+    def _with_points(self, call: _Entry) -> _Entry:
         """Return a call with the points of its trial that no earlier call has sent."""
-        if call.method not in ("log", "end"):
+        if not isinstance(call, Call) or call.method not in ("log", "end"):
             return call
         with self._adding:
             points = self._points.pop(call.about, [])
@@ -464,31 +469,28 @@ class Tracker:
         self._has_tried.set()
 
     def _take(self, call: Call, reply: Reply) -> None:
-        """Note the answer to a call."""
         self._heard_s = time.monotonic()
-        is_of_attempt = call.method in ("start", "end")
-        if is_of_attempt and self._uploads.pop(call.about, None) is not None:
-            # The files of an earlier attempt are not logged any more: the end of this attempt logs
-            # the files.
-            self._n_written += 1
-        if call.method == "end" or (call.method == "start" and reply.error is None):
-            self._refused_starts.forget(call.about)
+        if call.method in ("start", "end"):
+            # Files of an earlier attempt that are not logged yet are dropped: the end of this
+            # attempt logs the files. A call for the end of a trial also writes its start.
+            self._n_written += self._uploads.pop(call.about, None) is not None
+            if call.method == "end" or reply.error is None:
+                self._refused_starts.forget(call.about)
+        is_last = call.method == "files" or (call.method == "end" and reply.error is not None)
+        self._n_written += is_last
         if reply.error is not None:
-            if call.method in ("end", "files"):
-                self._n_written += 1
             if call.method == "start":
                 self._refused_starts.add(call, time.monotonic())
             # While a server is unavailable, all calls fail for the same reason.
             self.problem = reply.error
             written = f"{_WHAT[call.method]} {call.about}"
             self._warn_once(reply.error, f"MLflow did not accept {written}: {reply.error}")
-            return
-        if is_of_attempt:
+        elif call.method in ("start", "end"):
             self.mlflow_run_ids[call.about] = reply.value
-        if call.method == "end":
-            self._uploads[call.about] = Call("files", call.about, call.arguments[:1])
-        if call.method == "files":
-            self._n_written += 1
+            if call.method == "end":
+                files = Call("files", call.about, call.arguments[:1])
+                self._uploads[call.about] = (time.monotonic(), files)
+        elif call.method == "files":
             self._attempts[call.about] = str(call.arguments[0].attempt)
 
     def _warn_once(self, reason: str, message: str) -> None:
@@ -497,17 +499,18 @@ class Tracker:
         self._warned.add(reason)
 
 
-def _merged(calls: Sequence[Call]) -> list[Call]:
+def _merged(calls: deque[_Entry]) -> deque[_Entry]:
     """Return the calls without the starts and reports of trials whose end follows.
 
     The call for the end of a trial also writes its start and its reports.
     """
+    kept: deque[_Entry] = deque()
     ended: set[str] = set()
-    kept: list[Call] = []
     for call in reversed(calls):
-        if call.method in ("start", "log") and call.about in ended:
-            continue
-        if call.method == "end":
-            ended.add(call.about)
-        kept.append(call)
-    return kept[::-1]
+        match call:
+            case Call("start" | "log", run_id, _) if run_id in ended:
+                continue
+            case Call("end", run_id, _):
+                ended.add(run_id)
+        kept.appendleft(call)
+    return kept

@@ -57,6 +57,11 @@ def log10_name(name: str) -> str:
     return f"log10_{name}"
 
 
+def is_step(step: int) -> bool:
+    """Return whether MLflow's stores can hold a step."""
+    return abs(step) <= _MAX_STEP
+
+
 def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:
     """Return a metric for MLflow. None if MLflow cannot store its value or its step.
 
@@ -64,7 +69,7 @@ def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | No
     """
     from mlflow.entities import Metric
 
-    if math.isinf(value) or abs(step) > _MAX_STEP:
+    if math.isinf(value) or not is_step(step):
         return None
     return Metric(legal(name), value, timestamp_ms, step)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import queue
 import random
 import shutil
 import signal
@@ -658,24 +659,18 @@ def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
     tracker.close()
 
 
-def test_files_of_one_trial_are_uploaded_after_each_batch_of_other_calls(
+def test_files_of_trials_are_uploaded_even_if_other_calls_are_always_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracker, taken = opened(tmp_path), list[str]()
-    take, ended = tracker._take, [trial_record(n, notebook=tmp_path / f"{n}.ipynb") for n in (0, 1)]
+    class NeverEmpty(queue.SimpleQueue[Any]):
+        def empty(self) -> bool:
+            return False
 
-    def noted(call: Call, reply: Reply) -> None:
-        taken.append(f"{call.method} {call.about}")
-        take(call, reply)
-        if taken[-1] == "end 0001":  # Before the next batch, further calls are made.
-            tracker.started(trial_record(2, state=TrialState.RUNNING), PARAMS)
-
-    monkeypatch.setattr(tracker, "_take", noted)
-    monkeypatch.setattr(tracker_module, "_GATHER_S", 2.0)
-    for record in ended:
-        tracker.ended(record, PARAMS, {}, {})
-    until(lambda: tracker.progress() == (2, 2), "the files were not uploaded")
-    assert taken == ["end 0000", "end 0001", "files 0000", "start 0002", "files 0001"]
+    monkeypatch.setattr(queue, "SimpleQueue", NeverEmpty)
+    monkeypatch.setattr(tracker_module, "_FILES_WAIT_S", 0.0)
+    tracker = opened(tmp_path)
+    tracker.ended(trial_record(notebook=tmp_path / "0.ipynb"), PARAMS, {}, {})
+    until(lambda: tracker.progress() == (1, 1), "the files were not uploaded")
     tracker.close()
 
 
@@ -863,6 +858,7 @@ def test_a_value_that_mlflow_refuses_does_not_lose_other_values(
     assert run.data.params == {"x": "0.5"}, "MLflow does not change a param"
     assert run.data.tags["sweeper.state"] == "completed"
     assert "'x'" in caplog.text
+    assert "'late'" in caplog.text
 
 
 def runs_in(folder: Path, study: str) -> list[Any]:
