@@ -51,7 +51,7 @@ class Planted:
         self.fails_from = drawn.uniform(0.62, 0.78)
 
     def run(self, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-        """Return the outcome of a trial with these params, by the function of this kind."""
+        """Return the outcome of a trial with these params, in a study of this kind."""
         first, second, third = (
             place(spec.params[name], SPACE[name]) for name in (self.first, self.second, self.third)
         )
@@ -108,7 +108,7 @@ KINDS = (
 
 
 def place(value: Any, dimension: Mapping[str, Any]) -> float:
-    """Return the position of a value in its range as a share from 0 to 1, for `log` on a log scale.
+    """Return the position of a value in its range, from 0 to 1. With `log`, it is on a log scale.
 
     Args:
         value: The value.

@@ -3,10 +3,11 @@
     TMPDIR=/dev/shm uv run benchmarks/fleet.py [--slots 1000] [--trials 5000]
 
 The script uses the study, sampler, pruner and SQLite file of a sweep, but no kernels and no MLflow.
-There are as many running trials as slots. A random running trial ends next, after ten reports. The
-table has medians in milliseconds of CPU time, which do not depend on how busy the machine is. "ask"
-is one proposal, "judge" one report to the pruner, "tell" the end of one trial, and "best" a search
-for the best trial, as for the live table. "trial" is the sum of one ask, ten reports and one tell.
+As many trials run at once as there are slots. A random running trial ends next, after ten reports.
+The table has medians in milliseconds of CPU time, which do not depend on how busy the machine is.
+"ask" is one proposal, "judge" one report to the pruner, "tell" the end of one trial, and "best" a
+search for the best trial, as for the live table. "trial" is the sum of one ask, ten reports and one
+tell.
 """
 
 from __future__ import annotations

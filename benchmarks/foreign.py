@@ -1,14 +1,16 @@
-"""Check that other people's notebooks have the same results in forked kernels as in started ones.
+"""Check that other people's notebooks give the same results in forked kernels as in started ones.
 
     uv run --with plotly --with ipywidgets --with scrapbook benchmarks/foreign.py [CLONES]
 
 CLONES is a folder with clones of repositories as `owner/name`, by default `data/foreign`. Missing
 repositories are cloned from GitHub. Each notebook is swept twice by the real command with the same
-params and seeds: once with forked kernels ("warm"), and once with `--cold`, which starts each
-kernel. Scores must be equal to the last bit. Outputs must be equal cell by cell, except for times
-and memory addresses. If they differ, the notebook is swept with `--cold` once more, which shows
-whether its results can be reproduced at all. The exit code is 1 if forking changed a result, or if
-no trial was forked.
+params and seeds: once with kernels that are forked from a process which has done the imports
+("warm"), and once with `--cold`, which starts each kernel like any Jupyter kernel. Scores must be
+equal to the last bit. Outputs must be equal cell by cell, except for times and memory addresses. If
+they differ, the notebook is swept with `--cold` once more, which shows whether its results can be
+reproduced at all. The exit code is 1 if forking changed a result of a notebook, if none of its
+trials was forked, or if one of them did not complete. Of a notebook that also fails in Jupyter,
+only changed results count.
 
     benchmarks/foreign.py --only micrograd       # notebooks whose repository or path contains this
 """
@@ -68,8 +70,8 @@ class Ran:
     def ways(self) -> str:
         """Return how kernels were made, as text for the table.
 
-        The text has the number of trials in forked kernels, the number of trials that shared cells,
-        and how the sweep proved that forking changes no result.
+        The text has the number of trials in forked kernels, the number of trials with shared cells
+        (which run once for several trials), and how the sweep proved that forking changes nothing.
         """
         noted = [_noted(path) for path in self.notebooks.values()]
         forked = sum(note.get("kernel") == "warm" for note in noted)

@@ -57,7 +57,8 @@ _BOOK, _MODELS, _HANDSON = (
     "rasbt/deeplearning-models",
     "ageron/handson-ml3",
 )
-#: Text in the last cell of some notebooks, which would convert the notebook to a script.
+#: Text in the last cell of some notebooks. This cell is left out: it converts the notebook to a
+#: script.
 _TO_SCRIPT = ".convert_notebook_to_script"
 _PLOTS = ("matplotlib", "pandas", "sklearn")
 _TORCH = ("matplotlib", "torch", "torchvision", "sklearn")
@@ -190,7 +191,8 @@ NOTEBOOKS: Sequence[Foreign] = (
         edits=[("[16, 16, 1]", "[hidden, hidden, 1]"), ("range(100)", "range(8)")],
         score="total_loss.data",
         needs=["matplotlib", "sklearn"],
-        # The notebook sums over sets of objects, whose order depends on their memory addresses.
+        # The notebook adds up numbers in the order of sets of objects. This order, and so the
+        # rounding, depends on the objects' memory addresses.
         tolerance=1e-9,
     ),
     Foreign(

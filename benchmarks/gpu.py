@@ -3,11 +3,12 @@
     uv run benchmarks/gpu.py [--steps 600] [--modes slice,mps] [--budget-s 520] [--cpu]
 
 The notebook trains a ResNet18 on random images of CIFAR's size. Sweeps of 12 trials with the same
-params run with 1, 2, 4 and 8 slots and with `-j auto`, without and with NVIDIA's MPS. Sweeps that
-do not fit into the time budget are skipped and named at the end. Each trial's score is a hash of
-its weights. So all sweeps must have the same scores to the last bit, no matter whether kernels were
-started or forked, and which trials ran at the same time. `--cpu` tries the script itself, with few
-steps on the CPU. The last line is JSON.
+params run with 1, 2, 4 and 8 trials at once (slots) and with `-j auto`, without and with NVIDIA's
+MPS, with which a GPU works for several processes at the same time. Sweeps that do not fit into the
+time budget are skipped and named at the end. Each trial's score is a hash of its weights. So all
+sweeps must have the same scores to the last bit, no matter whether kernels were started or forked,
+and which trials ran at the same time. `--cpu` tries the script itself, with few steps on the CPU.
+The last line is JSON.
 """
 
 from __future__ import annotations

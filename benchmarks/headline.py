@@ -6,12 +6,13 @@
 
 The loop is `study.optimize(n_jobs=2)` with Optuna's default sampler around papermill. It reads the
 score from the executed notebook and logs it to MLflow. It has `OMP_NUM_THREADS=1`, which a careful
-user sets. The engine, which is this project, has its defaults and the parameters file with its
-trial in `start`. It runs once with each of `--pruners`, for as long as the loop of the same seed
-took. All contenders have the same notebook, search space and cores, and take turns for each seed.
-Their times include the start of their processes and imports. `digits` is this project's example
-notebook, where most params give good scores. With `languages`, few params do, and the loop also
-begins with the notebook's original values.
+user sets. The engine, which is this project, runs with its defaults and the parameters file, which
+states a first trial in `start`. It runs once with each of `--pruners`, for as long as the loop of
+the same seed took. All contenders have the same notebook, search space and cores, and take turns
+for each seed. Their times include the start of their processes and imports.
+
+`digits` is this project's example notebook, where most params give good scores. With `languages`,
+few params do, and the loop also begins with the notebook's original values.
 
 The file of `--runs` has one line for each sweep. Sweeps that are in the file are not run again.
 """
@@ -36,9 +37,9 @@ from typing import Any
 PROJECT = Path(__file__).parents[1]
 JOBS = 2
 LOOP = "loop"
-#: The engine may run this many times as many trials as the loop, within the loop's time.
+#: Within the loop's time, the engine may run at most this many times the loop's number of trials.
 _MORE = 4
-#: Options of this script for the params that are the same in all trials.
+#: Options of this script that set params which are the same in all trials, by these params.
 _OPTIONS = {"epochs": "epochs", "per_language": "words"}
 
 
@@ -112,7 +113,7 @@ class Run:
     """The scores and times of one sweep. All times are in seconds from its start.
 
     Attributes:
-        scores: Time and score of the end of each completed trial.
+        scores: For each completed trial, the time of its end and its final score.
         ends_s: Times at which trials ended, in any state.
         wall_s: Time at which all results were recorded and the process had ended.
         trials_s: Seconds that trials ran, as sums by the trials' states at the end of the sweep.
@@ -128,7 +129,7 @@ class Run:
         return max((score for ended_s, score in self.scores if ended_s <= seconds), default=0.0)
 
     def share_of(self, state: str) -> float:
-        """Return the share of the slots' time that trials used which ended in this state."""
+        """Return the share of the slots' time in which trials ran that ended in this state."""
         return self.trials_s.get(state, 0.0) / (JOBS * self.wall_s)
 
     @property

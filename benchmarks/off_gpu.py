@@ -175,9 +175,12 @@ class SweepOnGpu:
         return sum(trial.control.is_off_gpu for trial in self._live.values()) < self._room
 
     def _blocked(self) -> Blocked | None:
-        """Return why no other trial could begin if a trial were frozen now. None if one could.
+        """Return why no other trial could begin if a trial were frozen now.
 
-        None can begin if the GPU is full and host memory has no room for another frozen trial.
+        That is the case if the GPU is full and host memory has no room for another frozen trial.
+
+        Returns:
+            None if another trial could begin.
         """
         is_free = not self._queue and len(self._on_gpu) < self._jobs
         if is_free or self._has_host_room():

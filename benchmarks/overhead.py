@@ -1,14 +1,15 @@
-"""Measure the time of a trial beyond that of its cells: with papermill, scripts and this project.
+"""Measure what a trial costs in addition to its cells: with papermill, scripts and this project.
 
     uv run --with wordfreq benchmarks/overhead.py [--notebooks imports,data] [--jobs 1,2]
 
 Each round runs one batch of trials with every contender, so that a change of the machine's load
-affects all of them. The batches of notebook-hpo are whole sweeps: Optuna on SQLite, the executed
-notebooks, scores, MLflow with both artifacts. Its first trials run in fresh kernels (the
-warm-up), until kernels can be forked. "ms a trial" is the time from one trial's start to the next
-trial's start after the warm-up, times the number of trials at once. "with warm-up" is the time of
-the whole sweep per trial. "on the path" is the time between the last cell of a trial and the first
-cell of the next trial in the same slot. "CPU ms" is the CPU time of all processes per trial.
+affects all of them. A batch of notebook-hpo (this project) is a whole sweep: Optuna on SQLite, the
+executed notebooks, scores, MLflow with both artifacts. The first trials of a sweep run in fresh
+kernels, until kernels can be forked (the warm-up). "ms a trial" is the time from one trial's start
+to the next trial's start after the warm-up, times the number of trials at once. "with warm-up" is
+the time of the whole sweep per trial. "on the path" is the time between the last cell of a trial
+and the first cell of the next trial in the same slot. "CPU ms" is the CPU time of all processes per
+trial.
 """
 
 from __future__ import annotations

@@ -9,15 +9,16 @@ of a sweep is the largest of these four:
 - The time of one trial alone, measured as a script with the same steps. It is longer than the
   steps' waits, by 5 % on a quiet machine.
 - The time of the GPU's work for all trials.
-- The time of the host's work for all trials, divided by the number of slots.
+- The time of the host's work for all trials, divided by the number of slots (trials at once).
 - The time of the fewest rounds in which the trials fit into the GPU's memory. All trials take
   equally long, so no order of trials is faster than such rounds.
 
 "D" is the time of a sweep divided by the least time. "regret" is by how much a sweep with `-j auto`
 takes longer than one with the best fixed number of slots. The time of a sweep is that from its
-first trial's start to its last trial's end, including the proof of forking. "refused" is how often
-a trial asked the GPU for memory and did not get it. "lost" is the number of trials that did not
-complete. The last line is one JSON object, with medians over the rounds.
+first trial's start to its last trial's end. It contains the proof that forked kernels give the same
+results as started ones. "refused" is how often a trial asked the GPU for memory and did not get it.
+"lost" is the number of trials that did not complete. The last line is one JSON object, with medians
+over the rounds.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Measure how fast the comparison page draws many trials, and follows a range on an axis.
+"""Measure how fast the comparison page draws many trials, and reacts to a range on an axis.
 
     uv run --group browser benchmarks/page.py [--trials 1000,10000] [--rounds 5]
 
 The trials are made up: six params, two of them categories, a tenth of the trials failed and a fifth
-pruned, a learning curve of 30 steps each. Chromium has no GPU and opens the page from the disk.
-"first paint" is the browser's own figure. "lines" is the time until the lines of all trials are
-drawn. "frame" is the time from a movement of the pointer to the end of the frame that follows it,
-while a range is dragged along an axis. "all else" is the time from letting go to the last change
-of the table.
+pruned. Each trial that did not fail has a learning curve of 30 steps. Chromium has no GPU and opens
+the page from the disk. "first paint" is the time that the browser itself reports. "lines" is the
+time until the lines of all trials are drawn. "frame" is the time from a movement of the pointer to
+the end of the next frame, while a range is dragged along an axis. "all else" is the time from the
+end of this drag to the last change of the table.
 """
 
 from __future__ import annotations

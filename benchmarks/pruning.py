@@ -20,7 +20,7 @@ The pruner `auto` freezes (pauses) trials, `auto-8` at most eight at once, and `
 `top5` continues the best five of all trials after step 10 of 52. `auto-off-N` has one GPU whose
 memory the slots fill, and host memory for N frozen trials that have left it (`off_gpu.py`). In the
 order `random`, a study draws from all curves alike. In the order `converging`, it draws more and
-more from curves with good ends, as a sampler does that learns.
+more from curves with good ends, like a sampler that learns from scores.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def outcome(curves: Sequence[Curve], steps: int, best: float, *, time: float, jo
 
 
 def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
-    """Return the result of one study with `pruner: auto`, which freezes trials.
+    """Return the result of one study with `pruner: auto`, which freezes (pauses) trials.
 
     Args:
         curves: Curves of all trials, in the order in which the trials begin.

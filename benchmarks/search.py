@@ -58,8 +58,8 @@ class Problem:
         least: Smallest value of the function, or a value that a search should reach.
         second: Another function of the same params that is minimised, too. None if there is one
             objective.
-        worst: With two objectives, the corner (their worst values) of the volume that trials
-            dominate.
+        worst: With two objectives, the worst value of each: the reference point of the hypervolume
+            (the volume of values that trials dominate).
     """
 
     space: Mapping[str, Any]
@@ -295,7 +295,7 @@ def regret(
 ) -> tuple[Mapping[int, float], float]:
     """Run one study, and return its shortfalls and the seconds of all proposals.
 
-    A shortfall is that of the first trials that ended, by their number: 25, 50 and all.
+    A shortfall is stated after the first 25 and 50 trials that ended (`MARKS`), and after all.
 
     Args:
         name: Name of a problem in `PROBLEMS`, or `FOLDER:TASK` of LCBench.

@@ -3,10 +3,11 @@
     uv run benchmarks/start.py --rounds 3 [CHECKOUT …]
 
 A checkout is a folder with a version of this repository. In each round, the checkouts take turns,
-so that a change of the machine's load affects all of them. "slots idle" adds up the seconds in
-which a slot ran no cells of a trial, from the first trial's start until the fourth trial was
-recorded as ended. It contains the wait for imports and the proof of forking. Except for the time of
-the command, all times are read from the study and its executed notebooks.
+so that a change of the machine's load affects all of them. Two trials run at once, in two slots.
+"slots idle" adds up the seconds in which a slot ran no cells of a trial, from the first trial's
+start until the fourth trial was recorded as ended. It contains the wait for imports, and the proof
+that forked kernels give the same results as started ones. Except for the time of the command, all
+times are read from the study and its executed notebooks.
 """
 
 from __future__ import annotations

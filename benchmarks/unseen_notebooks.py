@@ -27,7 +27,7 @@ class Unseen:
         source: where the score is found, as in a parameters file.
         shown: a pattern for the score in the notebook's own outputs; the last match counts.
         computed: an expression for the score, for a notebook that does not print the score.
-        probes: for a swept name an expression for the value that has arrived in the notebook.
+        probes: for a swept name an expression that shows which value the notebook has used.
         renamed: after a refusal, other names for swept names; None leaves the name out.
         edits: after a refusal, changes of the notebook: (cell, text, replacement).
     """
@@ -77,8 +77,9 @@ COMMITS: Mapping[str, str] = {
     "zergtant/pytorch-handbook": "e9a149200971933395c54e516e0e0fbeb62d384a",
 }
 
-#: Every other repository belongs to the first half. Faults that its notebooks showed were repaired.
-#: The notebooks of the second half were not swept before the code was final, so that they are new.
+#: The repositories belong to the first half and to the second half in turns. Faults in this project
+#: that notebooks of the first half showed were repaired. Notebooks of the second half were not
+#: swept before the code was final, so that they are new to it.
 HALVES: Mapping[str, str] = {
     repo: "second" if place % 2 else "first" for place, repo in enumerate(COMMITS)
 }

@@ -10,7 +10,7 @@ counts, too. When the hours are spent, the sweep gets SIGTERM: its trials save t
 remote copy is completed. The script needs Python 3.9, and fsspec if the ledger is a URL.
 
 Exit codes: that of the sweep; 143 if this machine was interrupted; 0 if the hours are spent, so
-that the job is not restarted.
+that the job is not restarted; 2 if the ledger is damaged.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Ledger:
             self._is_away = False
         except DamagedLedger:
             raise
-        except Exception as error:  # noqa: BLE001  each store has errors of its own
+        except Exception as error:  # noqa: BLE001  Each storage has exceptions of its own.
             if not self._is_away:
                 say(f"the ledger {self.place} cannot be read or written now ({error})")
             self._is_away = True

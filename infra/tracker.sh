@@ -68,7 +68,7 @@ open_door() {
   say "workers reach this tracker at $address, through SSH"
 }
 
-serve() { # run the MLflow server, and start it again whenever it ends; each is a process group
+serve() { # run the MLflow server in a process group of its own, and start it again whenever it ends
   local server=
   # Sweeps do not use MLflow's job runners, which need more memory than the server.
   export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
@@ -112,7 +112,7 @@ run() {
   watching=$!
   while kill -0 "$watching" 2>/dev/null; do wait "$watching" || true; done
   wait "$watching" || code=$?
-  end_children # after the server has ended, the last save is complete
+  end_children # before the last save, so that it contains all that the server has written
   trap - EXIT
   "$python" "$here/tracker_state.py" save "$db" "$SWEEP_BUCKET/tracker/state" || code=$?
   exit "$code"

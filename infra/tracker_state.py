@@ -3,7 +3,7 @@
 
     tracker_state.py restore mlflow.db s3://bucket/tracker     # before the MLflow server starts
     tracker_state.py watch   mlflow.db s3://bucket/tracker     # while it runs, every minute
-    tracker_state.py save    mlflow.db s3://bucket/tracker     # before the machine goes
+    tracker_state.py save    mlflow.db s3://bucket/tracker     # before the machine is removed
 
 The tracker is the MLflow server of all sweeps. The copy of its file is one object that is replaced
 atomically: if a save is interrupted, the previous copy is still complete. One tracker owns the
@@ -100,7 +100,7 @@ def restore(db: Path, copy: Copy) -> str:
         if owner is None:
             _take(db, copy)
         if owner is None or (mark.exists() and owner == mark.read_text()):
-            return f"{db} is on this machine already, and the tracker goes on with it"
+            return f"{db} is on this machine already, and the tracker continues with it"
         raise StateError(
             f"another tracker has saved its own database to {copy.url}, so {db} is not used; move "
             f"{db.name} away to continue with that copy, or use another URL"
@@ -149,7 +149,7 @@ def save(db: Path, copy: Copy) -> None:
 
 
 def watch(db: Path, copy: Copy, *, every_s: float, idle_s: float) -> str:
-    """Save the database whenever it has changed, until SIGTERM or until it is idle for long.
+    """Save the database whenever it has changed. End at SIGTERM, or after a time without a change.
 
     Args:
         db: SQLite file of the MLflow server.
@@ -196,7 +196,7 @@ def _take(db: Path, copy: Copy) -> None:
     beside = _beside(db, "mark")
     beside.write_text(tracker := uuid.uuid4().hex)
     os.replace(beside, _mark(db))
-    copy.take(tracker)  # The last step: if a kill prevents it, `restore` begins again.
+    copy.take(tracker)  # The last step: if a kill prevents it, the next `restore` begins again.
 
 
 def _mark(db: Path) -> Path:
@@ -233,7 +233,7 @@ def main() -> int:
     except StateError as error:
         print(f"tracker_state.py: {error}", file=sys.stderr)
         return 2
-    except Exception as error:  # noqa: BLE001  each store has errors of its own
+    except Exception as error:  # noqa: BLE001  Each storage has exceptions of its own.
         lines = str(error).splitlines() or [type(error).__name__]
         print(f"tracker_state.py: {options.url}: {lines[0]}", file=sys.stderr)
         return 1

@@ -152,7 +152,7 @@ def main() -> int:
         return 2
     try:
         command(*arguments)
-    except Exception as error:  # noqa: BLE001  each store has errors of its own
+    except Exception as error:  # noqa: BLE001  Each storage has exceptions of its own.
         print(
             f"tunnel_keys.py: {(str(error) or type(error).__name__).splitlines()[0]}",
             file=sys.stderr,

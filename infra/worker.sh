@@ -72,7 +72,7 @@ run() {
     while kill -0 "$sweep" 2>/dev/null; do wait "$sweep" || true; done
     wait "$sweep" || code=$?
     if [ "$code" != 2 ] || [ -n "$is_interrupted" ]; then break; fi
-    say "it did not start (exit code 2); it is tried again in a minute"
+    say "the sweep did not start (exit code 2); the next try is in a minute"
     sleep 60
   done
   exit "$code"

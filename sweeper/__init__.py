@@ -1,6 +1,7 @@
 """Sweep the hyperparameters of a notebook. `report` is for the notebook, `Sweep` for scripts.
 
-Every kernel imports this package, so a name's module is imported only when the name is first used.
+Notebooks import this package in every trial, so the import must be fast. Each name's module is
+imported only when the name is first used.
 """
 
 from __future__ import annotations

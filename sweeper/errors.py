@@ -6,20 +6,22 @@ SweepError
 ├── OutputError      the output template or its folder is wrong, or a file is in the way
 ├── KernelError      the notebook's kernel is not installed
 ├── StudyError       the study's storage cannot be used, or belongs to another user
+│   ├── NoStudyError        the storage has no study of this name
 │   └── StorageAwayError    the storage is unavailable now, but may be available again later
 ├── TrackingError    the MLflow store or server cannot be used
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
 ├── DataError        the trials' data cannot be fetched or pushed, or has changed
+├── FailedRunError   a notebook failed when it was run once, unchanged, before a sweep
 ├── StoppedError     the sweep was stopped before it had begun
 └── BrokenError      a sweep that had begun cannot continue
 
-After a kernel has started, only BrokenError is raised. A trial that fails raises no error, because
-its failure is an outcome (`sweeper.trials.TrialOutcome`).
+Once a sweep has started a kernel, it raises only BrokenError. A trial that fails raises no error,
+because its failure is an outcome (`sweeper.trials.TrialOutcome`).
 """
 
 from collections.abc import Sequence
 
-#: Largest number of problems that one message lists (chosen, not measured).
+#: Number of problems that a message lists if there are too many to list all (chosen, not measured).
 MOST_LINES = 20
 
 
@@ -59,7 +61,7 @@ class TrackingError(SweepError):
     """The MLflow store or server cannot be reached or used.
 
     Attributes:
-        problem: Message without the remedy. Another remedy can be added, as it depends on the call.
+        problem: Message without the remedy, for callers that state a remedy of their own.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -96,7 +98,8 @@ def first_line(error: BaseException) -> str:
 def listed(lines: Sequence[str]) -> str:
     """Join lines to one message. If there are too many, the last line states how many are left out.
 
-    At most `MOST_LINES` of the lines are in the message.
+    In that case, only the first `MOST_LINES` lines are in the message. `MOST_LINES` + 1 lines are
+    not too many: the line "and 1 more" would need as much space as the line that it replaces.
     """
     left = len(lines) - MOST_LINES
     if left > 1:

@@ -19,11 +19,11 @@ from secrets import token_hex
 
 #: Mode of a file that no other user can open.
 PRIVATE = 0o600
-#: End of the name of a file that is still being written.
+#: Suffix of the name of a file that is still being written.
 PART = ".part"
-#: Pattern of the names that `beside` returns.
+#: Glob pattern of the temporary names that `beside` returns.
 _PARTS = f".*.{'[0-9a-f]' * 8}{PART}"
-#: Ends of the names of the files that SQLite keeps next to a database.
+#: Suffixes of the names of the files that SQLite keeps next to a database.
 DATABASE_LOGS = ("-wal", "-shm", "-journal")
 #: A file that is still being written, and has not changed for this many seconds, was left by a
 #: process that was killed (chosen, not measured).
@@ -41,7 +41,7 @@ def files_below(folder: Path) -> list[Path]:
 
 def free_bytes(folder: Path) -> int:
     """Return the free disk space in bytes for a folder, which may not exist yet."""
-    # `Path.exists` raises an error in a folder that this user may not enter.
+    # Use `os.path.exists`: `Path.exists` raises an error in a folder that this user may not enter.
     existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
     return shutil.disk_usage(existing).free
 
@@ -57,7 +57,7 @@ def make_private_folder(folder: Path) -> None:
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
-    found = folder.lstat()  # Do not follow a link.
+    found = folder.lstat()  # Do not follow a link, which another user may have made here.
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if is_ours and not found.st_mode & 0o022:
         folder.chmod(0o700)
@@ -71,8 +71,8 @@ def private_folder(folder: Path) -> Path:
     """Make a folder that only this user can enter, even if another user already has its name.
 
     Returns:
-        The folder. If another user has a folder of this name, a folder whose name begins with this
-        name. Later calls return the same folder.
+        The folder. If a folder of this name belongs to another user, or others could write to it, a
+        new folder whose name has a random suffix. Later calls return that new folder again.
 
     Raises:
         OSError: No folder can be made.
@@ -93,7 +93,7 @@ def is_private_folder(folder: Path) -> bool:
     Raises:
         OSError: The path does not exist, or cannot be read.
     """
-    found = folder.lstat()  # Do not follow a link.
+    found = folder.lstat()  # Do not follow a link, which another user may have made here.
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     return is_ours and not found.st_mode & 0o077
 
@@ -126,14 +126,17 @@ def files_within(folder: Path) -> Iterator[tuple[str, Path]]:
     top = os.path.realpath(folder)
     for path in files_below(folder):
         is_ours = Path(os.path.realpath(path)).is_relative_to(top)
-        # Also yield a file that was removed after the folder was listed. The caller must know that
-        # it existed, because a file that has replaced it is not in this list.
+        # Also yield a file that was removed after the folder was listed. So the caller notices that
+        # the list is out of date: it lacks, for example, a newer checkpoint that replaced the file.
         if is_ours and (path.is_file() or not os.path.lexists(path)):
             yield path.relative_to(folder).as_posix(), path
 
 
 def remove_database(file: Path) -> None:
-    """Remove an SQLite file with its logs, which SQLite would apply to another file of its name."""
+    """Remove an SQLite database and its logs.
+
+    SQLite would apply logs that are left over to a later database with the same name.
+    """
     for ending in ("", *DATABASE_LOGS):
         Path(f"{file}{ending}").unlink(missing_ok=True)
 
@@ -163,7 +166,9 @@ def remove_abandoned(study_folder: Path) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Yield a path next to a file, for its new content. Replace the file at the end of the block.
+    """Yield a temporary path, to which the block writes the new content of a file.
+
+    At the end of the block, the temporary file replaces the file.
 
     Raises:
         OSError: The new file cannot be renamed. After this or any other error, the old file is

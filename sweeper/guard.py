@@ -1,9 +1,11 @@
 """A watchdog that ends every process that a dead sweep has left.
 
-Each kernel has a mark in its environment, and its children inherit the mark. The guard consists of
-two small processes. Each of them waits until the pipe from its sweep closes, which happens even if
-the sweep is killed by SIGKILL. Then it kills every process with the mark, and removes the sweep's
-private folder. These processes run this file as a script, so it imports only the standard library.
+Each kernel has a mark in its environment (the variable `SWEEPER_MARK`), which its children inherit.
+The guard consists of two small processes. Each of them waits until the pipe from its sweep closes,
+which happens even if the sweep is killed by SIGKILL. Then it kills every process with the mark, and
+removes the sweep's private folder.
+
+The two processes run this file as a script, so the file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -21,19 +23,21 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-#: Environment variable that marks each process of a sweep. Its value begins with the sweep's token.
+#: Environment variable that marks each process of a sweep. Its value, the mark, begins with a text
+#: that only this sweep uses: its token.
 MARK_VARIABLE = "SWEEPER_MARK"
-#: End of the mark of a process that serves kernels, such as the daemon of MPS. Such a process leads
-#: its own session, which is killed after the kernels have ended.
+#: Suffix of the mark of a process that serves kernels, such as the daemon of MPS (NVIDIA's service
+#: for sharing a GPU). Such a process leads its own session, which is killed after the kernels have
+#: ended.
 LAST = ".last;"
-#: Number of scans for marked processes, and seconds between two scans (chosen, not measured). A
-#: process that is just being started gets its mark only a moment later.
+#: Number of scans for marked processes, and seconds between two scans (chosen, not measured). One
+#: scan could miss a process that is just being started, because its mark appears a moment later.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
-#: Seconds in which a process that removes the shared memory of killed ones may do so (chosen, not
-#: measured).
+#: Seconds that trackers get to remove the shared memory of killed processes, before they are killed
+#: too (chosen, not measured). multiprocessing's resource tracker is an example.
 _TRACKERS_S = 0.5
-#: Number of guard processes (chosen). One of them may be killed at the same moment as its sweep,
-#: which can then not replace it.
+#: Number of guard processes (chosen). One of them may be killed at the same moment as its sweep.
+#: The sweep cannot replace that process any more, so there is a second one.
 _PROCESSES = 2
 #: Seconds until a guard process that has died is replaced (chosen, not measured). Without this
 #: wait, guard processes that cannot run would be started again and again.
@@ -55,7 +59,7 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
     of a killed kernel, and with it the mark, vanishes before the kernel closes its files and
     devices. So the kernel's end is awaited by its process id.
 
-    Processes that only remove the shared memory of others get a moment to do so.
+    Trackers, which remove the shared memory of processes that have ended, get at most 0.5 s for it.
 
     Args:
         mark: Text with which the marks (`MARK_VARIABLE`) of these processes begin.
@@ -79,7 +83,7 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
                     session = os.getsid(pid)
                     os.kill(pid, signal.SIGKILL)
                     killed.add(pid)
-                    if marks[pid].endswith(LAST):  # The process's children may have no mark.
+                    if marks[pid].endswith(LAST):  # Its children may have no mark. Kill them too.
                         kill_session(session)
             time.sleep(0.01)
 
@@ -123,9 +127,9 @@ def _runs(pid: int) -> bool:
 
 
 def _is_tracker(pid: int) -> bool:
-    """Return whether a process removes shared memory as soon as all its users have ended.
+    """Return whether a process is a tracker, which removes shared memory when its users have ended.
 
-    Such processes belong to multiprocessing, joblib and torch.
+    multiprocessing, joblib and torch start such processes.
     """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -135,7 +139,11 @@ def _is_tracker(pid: int) -> bool:
 
 
 def kill_session(leader: int) -> None:
-    """Kill all processes of a session, because children of a forked kernel may have no mark."""
+    """Kill all processes of a session, also children of a forked kernel that lack its mark.
+
+    Args:
+        leader: Process id of the process that leads the session.
+    """
     for pid in _pids():
         with suppress(OSError):
             if os.getsid(pid) == leader:
@@ -236,8 +244,8 @@ def _main() -> None:
         pass
     if not folder:  # The sweep was killed before it had started anything.
         return
-    # Let only one guard process clean up at a time. Each waits for the processes that it has
-    # killed.
+    # Let only one guard process clean up at a time. Each of them waits only for processes that it
+    # has killed itself, and could remove the folder while other killed processes still use it.
     with suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     for _ in range(_SCANS):

@@ -50,7 +50,7 @@ hypothesis_settings.load_profile("any machine")
 gc.disable()
 
 # Bytecode is written even if it is turned off. Otherwise each process would compile all test files,
-# and each zygote and kernel all files of the package.
+# and each kernel, or process from which kernels are forked, all files of the package.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

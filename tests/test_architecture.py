@@ -136,7 +136,7 @@ def test_every_folder_is_in_the_table_of_layers() -> None:
     assert LAYER_OF.keys() == {folder_of(path) for path in sources()} - {ROOF}
 
 
-def test_imports_go_only_downward() -> None:
+def test_a_folder_imports_only_from_layers_below_its_own() -> None:
     wrong = [
         str(found)
         for found in imports()
@@ -255,7 +255,7 @@ def test_every_module_has_a_docstring_and_a_specific_name() -> None:
         assert words.isdisjoint({"util", "utils", "helper", "helpers", "common", "misc"}), path
 
 
-def test_only_the_command_line_prints() -> None:
+def test_only_the_folder_of_the_command_line_prints() -> None:
     printing = {
         folder_of(path)
         for path, found_nodes in nodes().items()
@@ -351,7 +351,7 @@ def test_a_sweeps_process_does_not_import_the_libraries_of_kernels() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_the_command_line_is_read_without_the_library_that_checks_settings() -> None:
+def test_the_command_line_is_parsed_without_an_import_of_pydantic() -> None:
     code = "import sys, sweeper.cli.parser; print('pydantic' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 

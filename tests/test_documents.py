@@ -164,7 +164,7 @@ def test_every_module_and_folder_that_a_page_names_exists(page: Path) -> None:
         assert any((top / name).exists() for top in (ROOT, ROOT / "sweeper", page.parent)), name
 
 
-def test_internals_names_every_module_that_starts_a_thread_or_a_process() -> None:
+def test_the_page_internals_names_every_module_that_starts_a_thread_or_a_process() -> None:
     starts = re.compile(
         r"\b(?:Thread|Timer|ThreadPoolExecutor|Popen|Parallel)\(|os\.fork\(|\bLive\("
     )
@@ -174,9 +174,11 @@ def test_internals_names_every_module_that_starts_a_thread_or_a_process() -> Non
     for path in package.rglob("*.py"):
         name = path.relative_to(package).as_posix()
         if starts.search(path.read_text("utf-8")) and not name.startswith("testing/"):
-            assert f"`{name}`" in text, f"{name} starts a thread or a process: list it there"
+            assert f"`{name}`" in text, (
+                f"{name} starts a thread or a process: list it in internals.md"
+            )
             for thread in names.findall(path.read_text("utf-8")):
-                assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it there"
+                assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it, too"
 
 
 def test_every_example_in_how_do_i_can_be_loaded() -> None:

@@ -1,4 +1,4 @@
-"""Test the top modules: atomic writes, texts of errors, and the end of a session."""
+"""Test the package's top modules: atomic writes, texts of errors, and kills of processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def test_files_that_a_killed_process_has_not_finished_are_removed_later(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     remove_abandoned(study)
-    assert all(file.exists() for file in unfinished), "a process may still write them"
+    assert all(file.exists() for file in unfinished), (
+        "files that a process may still write were removed"
+    )
     monkeypatch.setattr(files, "ABANDONED_S", -1.0)
     remove_abandoned(study)
     assert not any(file.exists() for file in unfinished)

@@ -53,7 +53,7 @@ def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
         server = server_of(agent)
         # Let Ctrl-C end the process at once. Python's own handler would wait for input on stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        server.run("stdio")  # The library keeps printed text out of the protocol.
+        server.run("stdio")  # The library keeps printed text out of the messages on stdout.
 
 
 def server_of(agent: Agent) -> MCPServer:
@@ -84,7 +84,9 @@ def server_of(agent: Agent) -> MCPServer:
 
 
 class Agent:
-    """The tools of a coding agent: all public methods except `close`. It reads their docstrings.
+    """The tools of a coding agent: all public methods except `close`.
+
+    The agent reads the methods' docstrings as descriptions of the tools.
 
     One sweep runs at a time, on a thread of this process. If this process dies, the sweep's guard
     ends the kernels.
@@ -324,9 +326,9 @@ class Agent:
 def _to_keep(study: Study) -> int:
     """Return how many trials of a study count towards its number of trials in the next sweep.
 
-    Return 0 if all of its trials have failed, because the study begins anew if the notebook was
-    corrected. If it was not, the study is resumed, and the budget then has to allow more trials
-    than will run.
+    Return 0 if all of its trials have failed: if the notebook was corrected since, the study begins
+    anew. If the notebook was not corrected, the study is resumed, and the budget has to allow more
+    trials than will run.
     """
     has_failed = all(record.state is TrialState.FAILED for record in study.records())
     return 0 if has_failed else study.claimed()[0]

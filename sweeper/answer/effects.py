@@ -15,20 +15,23 @@ import numpy as np
 
 from ..trials import TrialRecord, is_number, value_text
 
-#: A param or a pair has an effect if its F test has a p-value below this level, divided by the
-#: number of params or pairs (chosen). Measured on studies of five params whose scores were normal
-#: noise, 60 studies each with 12, 30, 60 and 120 random trials: 2, 4, 3 and 1 of them had a param
-#: with an effect, and 0, 0, 1 and 0 had such a pair.
+#: A param has an effect if the p-value of its F test is below `_LEVEL`, divided by the number of
+#: params that are tested. A pair has a joint effect only if its p-value is below `_LEVEL_OF_PAIRS`,
+#: divided by the number of pairs, and if it also reaches `_LEAST_OF_A_PAIR` (both levels chosen).
+#: False alarms, measured on studies of five params whose scores were normal noise, 60 studies for
+#: each number of random trials: with 12, 30, 60 and 120 trials, 2, 4, 3 and 1 of the 60 studies had
+#: a param with an effect, and 0, 0, 1 and 0 had a pair with one.
 _LEVEL, _LEVEL_OF_PAIRS = 0.05, 0.01
-#: A pair of params has a joint effect if the products of their columns explain at least this share
-#: of the variance of the ranks (chosen). Smaller shares also come from the curvature of the effect
-#: of one param.
+#: A pair of params has a joint effect only if the products of their regression columns explain at
+#: least this share of the variance of the ranks (chosen). Smaller shares also come from the
+#: curvature of the effect of one param.
 _LEAST_OF_A_PAIR = 0.1
-#: A param counts as explaining most of the variance from this share on (chosen).
+#: A param explains most of the variance if its share is at least this (chosen).
 _MOST_OF_IT = 0.6
 #: Pairs are tested for at most this number of params, those with the largest effects (chosen).
 _MOST_PARAMS = 8
-#: A param with more choices than this is not tested (chosen): each choice costs a trial.
+#: A param with more choices than this is not tested (chosen): each choice is a further column of
+#: the regression, and so costs one degree of freedom.
 _MOST_CHOICES = 8
 
 _Columns = np.ndarray[Any, np.dtype[np.float64]]
@@ -113,9 +116,9 @@ def _columns_by_param(completed: Sequence[TrialRecord]) -> dict[str, _Columns]:
 def _columns(values: Sequence[Any]) -> _Columns:
     """Return the values of a param as columns of a regression.
 
-    Numbers have two columns: their ranks, and the squares of the ranks. Choices have a column of
-    zeros and ones for each choice but the first. There is no column if the param has one value or
-    too many choices.
+    More than two different numbers have two columns: their ranks, and the squares of the ranks. All
+    other values are choices, with a column of zeros and ones for each choice but the first. The
+    columns are centred. There is no column if the param has one value or too many choices.
     """
     texts = [value_text(value) for value in values]
     choices = [*dict.fromkeys(texts)]
@@ -149,7 +152,8 @@ def _test(known: _Columns, added: _Columns, ranks: _Columns) -> tuple[float, flo
         added: Columns that are tested.
         ranks: Ranks of the scores, which the regression explains.
     """
-    # This is the F distribution. An import of scipy.stats takes 10 times as long.
+    # `fdtrc` is the upper tail of the F distribution. An import of scipy.stats, which has it too,
+    # takes 10 times as long.
     from scipy.special import fdtrc
 
     before, n_known = _left_over(known, ranks)
@@ -162,7 +166,10 @@ def _test(known: _Columns, added: _Columns, ranks: _Columns) -> tuple[float, flo
 
 
 def _left_over(columns: _Columns, ranks: _Columns) -> tuple[float, int]:
-    """Return the sum of squares that a regression does not explain, and its number of columns."""
+    """Return the sum of squares that a regression does not explain, and its rank.
+
+    The rank is the number of its linearly independent columns.
+    """
     found, _, rank, _ = np.linalg.lstsq(columns, ranks, rcond=None)
     rest = ranks - columns @ found
     return float(rest @ rest), int(rank)

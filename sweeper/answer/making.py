@@ -53,21 +53,23 @@ from .wording import sentences_of
 #: The best trials are the best tenth of the trials, but at least this number (chosen). Fewer trials
 #: have narrow ranges by chance.
 _FEWEST_BEST = 5
-#: The answer names a param if the param explains at least the share `_LEAST_SHARE` of the variance,
-#: and at least `_LEAST_LOW` in nine of ten samples (both chosen).
+#: The answer names a param only if it explains at least the share `_LEAST_SHARE` of the variance,
+#: and if the lower bound of that share's 90 % interval is at least `_LEAST_LOW` (both chosen). Its
+#: effect must also be larger than the noise (see `Importance.is_clear` and `clear_effects`).
 _LEAST_SHARE, _LEAST_LOW = 0.1, 0.02
-#: Two params act together if each explains at least this share of the variance only together with
-#: others (chosen). Of planted studies with 60 trials each, two params that acted together had 0.77,
-#: and two that did not had 0.22.
+#: Two params act together if the joint share of each is at least this (chosen). The joint share is
+#: what a param explains of the variance only together with other params. In simulated studies of 60
+#: trials with known effects, it was 0.77 for two params that acted together, and 0.22 for two that
+#: did not (measured).
 _LEAST_JOINT = 0.4
 #: The answer does not say which of two params matters more if the smaller share of the variance is
-#: at least this fraction of the larger one (chosen).
-#: The intervals of params with the same effect can be apart: a planted study of 120 random trials
-#: had shares of 54 % and 46 % with such intervals (measured).
+#: at least this fraction of the larger one (chosen). The intervals alone do not suffice: in a
+#: simulated study of 120 random trials, two params with the same effect had shares of 54 % and
+#: 46 %, whose intervals did not overlap (measured).
 _ALIKE = 0.5
-#: The answer states the noise of a score from `_FEWEST_FOR_NOISE` completed trials on (chosen): for
-#: ten planted studies of 56 or more trials, the estimate was 0.84 to 1.04 of their true noise, and
-#: for one of 12 trials 0.7 of it. `_STDS_OF_NOISE` standard deviations are half of the 95 %
+#: The answer states the noise of a score from `_FEWEST_FOR_NOISE` completed trials on (chosen). In
+#: ten simulated studies of 56 or more trials, the estimate was 0.84 to 1.04 of the true noise; in
+#: one of 12 trials, it was 0.7 of it. `_STDS_OF_NOISE` standard deviations are half of the 95 %
 #: interval of a normal distribution.
 _FEWEST_FOR_NOISE, _STDS_OF_NOISE = 30, 1.96
 #: The answer names a cheaper trial if it takes at most `_TIME_SHARE` of the winner's time, and
@@ -76,12 +78,14 @@ _FEWEST_FOR_NOISE, _STDS_OF_NOISE = 30, 1.96
 _TIME_SHARE, _LOST_SHARE, _FIRST_TRIALS = 0.5, 0.1, 10
 #: If no trial takes this number of seconds, the answer gives the median time alone (chosen).
 _SHORTEST_S = 2.0
-#: If the trial in question takes fewer seconds than this, the answer explains its time by no param
-#: (chosen): the first trials start their kernels and import the libraries, which takes up to half a
-#: minute, and later trials are forked.
+#: The answer compares the times of trials only if the winner (for a cheaper trial) or the longest
+#: trial (for the param on which the time depends) takes at least this number of seconds (chosen).
+#: Otherwise the differences may come from the start of the kernels: the first trials import the
+#: libraries, which takes up to half a minute, and later kernels are forked with these imports.
 _EXPLAINED_S = 60.0
-#: The answer suggests at most these numbers of trials and of seeds (chosen). If no param stands out
-#: from the noise in 60 trials, twice as many trials will hardly change that.
+#: The answer suggests at most `_MOST_TRIALS` trials to find out which params matter: if no param
+#: stands out from the noise in 60 trials, twice as many trials will hardly change that. It suggests
+#: more seeds only if the winner has run on fewer than `_MOST_SEEDS` (both chosen).
 _MOST_TRIALS, _MOST_SEEDS = 100, 20
 
 
@@ -106,8 +110,8 @@ class StudySoFar:
             Scores whose noise is unknown are left out.
         cost: Cost of all sweeps of the study and of the study that confirms it. None if no price is
             known.
-        ablated: Run id of the trial that `ablate` has run with the notebook's values. None if there
-            is none.
+        ablated: Run id of the trial that the command `ablate` has run again, with one param at a
+            time at the notebook's value. None if there is none.
         is_running: Whether a sweep runs on the study. If so, the answer suggests nothing to do.
         is_confirming: Whether a sweep runs the best trials again on fresh seeds, or is about to. If
             so, the answer suggests nothing to do, either.
@@ -293,7 +297,11 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
 
 
 def _mattered(study: StudySoFar) -> Iterator[Mattered]:
-    """Yield, for each score with known importances, which params mattered."""
+    """Yield, for each objective, which params mattered.
+
+    Yield nothing if the importances are not known, if fewer than two params vary, or if all trials
+    have equal scores.
+    """
     completed = study.completed
     params = {name for trial in completed for name in trial.params}
     n_varied = sum(
@@ -337,10 +345,10 @@ def _without_fold(params: Params) -> Params:
 
 
 def _groups(named: Mapping[str, Importance]) -> list[dict[str, float]]:
-    """Return params in groups within which their order is not known, the largest share first.
+    """Return the shares of params in groups, the largest share first.
 
-    A param joins the group of a param with a larger share if their intervals overlap, or if its
-    share is not much smaller.
+    It is not known which param of a group matters most: the interval of each param's share overlaps
+    that of the largest share in the group, or the share is not much smaller (`_ALIKE`).
     """
     groups: list[dict[str, float]] = []
     largest = Importance(math.inf, math.inf, math.inf)

@@ -11,7 +11,7 @@ from ..notebooks.metadata import BLANK, metadata_of
 from ..trials import TrialRecord, TrialState, have_equal_scores
 from ..trials.confirmation import key_of
 
-#: Reads what is compared of a trial.
+#: Function that reads a trial's scores, series and outputs, which are compared.
 Read = Callable[[TrialRecord], Execution]
 
 
@@ -21,7 +21,8 @@ def execution_of(record: TrialRecord) -> Execution:
     Raises:
         NotebookError: The notebook is missing or damaged.
     """
-    # `status` imports this module, and does not wait for the import of nbformat.
+    # Imported here, because the command `status` imports this module but needs no nbformat, whose
+    # import takes long.
     from ..notebooks.reading import read_notebook
     from ..notebooks.scores import series_of
 
@@ -39,13 +40,14 @@ def are_equal(executions: Iterable[Execution]) -> bool:
 def without_effect(records: Iterable[TrialRecord], read: Read = execution_of) -> list[str]:
     """Return a remark on each param that made no difference to scores, series and outputs.
 
-    That is so if some trials differ in this param alone, and all such trials have equal scores.
-    Equal scores alone say little: an accuracy is often equal by chance. So the executed notebooks
-    of two such trials are compared, too. If one of them cannot be read, there is no remark.
+    A param made no difference if some trials differ in this param alone, and all such trials have
+    equal scores. Equal scores alone say little: an accuracy is often equal by chance. So the
+    executed notebooks of two such trials are compared, too. If one of the two notebooks cannot be
+    read, there is no remark.
 
     Args:
         records: Records of the trials.
-        read: Reads a trial.
+        read: Function that reads a trial's scores, series and outputs.
     """
     completed = [record for record in records if record.state is TrialState.COMPLETED]
     keys = [_keys_of(record) for record in completed]
@@ -68,7 +70,7 @@ def without_effect(records: Iterable[TrialRecord], read: Read = execution_of) ->
 
 
 def _keys_of(record: TrialRecord) -> Mapping[str, str]:
-    """Return a key of each param of a trial, which is equal for equal values."""
+    """Return a text for each param of a trial. Equal values (also 1 and 1.0) have equal texts."""
     return {name: key_of({name: value}) for name, value in sorted(record.params.items())}
 
 
@@ -80,13 +82,14 @@ def _groups_without(
     Args:
         name: The param.
         completed: The trials.
-        keys: For each trial the keys of its params.
+        keys: For each trial, the text of each of its params, as `_keys_of` returns it.
     """
     groups: defaultdict[tuple[str, ...], list[TrialRecord]] = defaultdict(list)
     values: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for record, own in zip(completed, keys, strict=True):
         if name in own:
-            others = tuple({**own, name: ""}.values())  # Much faster than a loop over the keys.
+            # To blank the param in a copy is much faster than to leave it out in a loop.
+            others = tuple({**own, name: ""}.values())
             groups[others].append(record)
             values[others].add(own[name])
     return [group for others, group in groups.items() if len(values[others]) > 1]

@@ -1,6 +1,6 @@
 """Make the answer of a stored study: collect the facts from its storage and call `answer_of`.
 
-These include the results of the study that ran the best trials again on fresh seeds.
+The facts include the results of the study that ran the best trials again on fresh seeds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Find the part of the space in which some trials are, such as the best tenth of all trials.
+"""Find the part of the search space in which some trials are, such as the best tenth of all trials.
 
-A range is reported only if chance alone would hardly produce a range as narrow: the test counts the
-ways in which as many trials could be chosen from all trials.
+A range is reported only if chance alone would hardly produce a range as narrow. The test compares
+with all ways in which as many trials could be chosen at random from all trials.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NARROW = 0.5
 #: A value is at an end of its dimension if its distance from that end is at most this share of the
 #: dimension (chosen).
 _AT_END = 0.1
-#: A range of the best trials reaches an end of the space if at most this share of all tried values
-#: lies between the two (chosen).
+#: A range of the best trials is open at an end (`NumberRange.open_end`) if at most this share of
+#: all tried values lies beyond that end (chosen).
 _BEYOND = 0.1
 
 
@@ -33,9 +33,9 @@ def region_of(
     trials: Sequence[TrialRecord],
     sure: Mapping[str, Dimension] | None = None,
 ) -> Region | None:
-    """Return the region of the space in which chosen trials are. None if there is no clear region.
+    """Return the region of the search space in which chosen trials are.
 
-    That is so if the chosen trials are everywhere in the space, or too few.
+    None if there is no clear region: the chosen trials are everywhere in the space, or too few.
 
     Args:
         chosen: Trials whose region is wanted.
@@ -94,8 +94,9 @@ def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
 def end_reached(part: NumberRange | ValueSet, dimension: Dimension | None, best: Any) -> str | None:
     """Return which end of its dimension a range of the best trials reaches: `low` or `high`.
 
-    None if it reaches no end. It reaches its `open_end` if the best value is near this end. Then
-    better values may lie beyond this end of the search space.
+    None if it reaches neither. It reaches an end if it is open there (`NumberRange.open_end`), and
+    the value of the best trial is near this end of the dimension. Then better values may lie beyond
+    this end.
 
     Args:
         part: Range of the best trials.
@@ -126,8 +127,9 @@ def _place(value: float, dimension: RangeDimension) -> float:
 def _chance(common: NumberRange | ValueSet, own: Sequence[Any], tried: Sequence[Any]) -> float:
     """Return an upper bound of the probability that trials chosen by chance have as much in common.
 
-    The bound is the number of ranges with as many trials, or of sets with as many values, times the
-    probability that one of them contains all chosen trials.
+    The bound is a product. The first factor is the number of ranges that contain as many trials, or
+    of sets that have as many values. The second one is the probability that one such range or set
+    contains all chosen trials.
     """
     n_inside = sum(map(common.contains, tried))
     n_ways = len(tried) - n_inside + 1

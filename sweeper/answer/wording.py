@@ -41,7 +41,8 @@ _LONGEST = 60
 #: Numbers of significant digits: `_OF_A_SCORE` for scores, `_OF_A_NOISE` for their noise, `_DIGITS`
 #: for all others (chosen).
 _OF_A_SCORE, _OF_A_NOISE, _DIGITS = 4, 2, 3
-#: With fewer completed trials than this, the answer does not say which params mattered (chosen).
+#: If no param stands out from the noise, and fewer trials than this have completed, the answer says
+#: that it is too early to tell (chosen).
 _EARLY = 30
 #: If the shares of all params that the answer does not name are below one of these limits, the
 #: answer states the limit (chosen).
@@ -137,7 +138,7 @@ def _mattered(mattered: Mattered) -> str:
 
 
 def _group(shares: Mapping[str, float]) -> str:
-    """Return params with their shares. Their order is not known."""
+    """Return params of similar importance with their shares, and that their order is not known."""
     text = ", ".join(f"{param} {_percent(share)}" for param, share in shares.items())
     if len(shares) == 1:
         return text
@@ -256,7 +257,7 @@ def _part(part: NumberRange | ValueSet) -> str:
 
 def _range(ends: Sequence[float]) -> str:
     texts = [short_text(end, _DIGITS) for end in ends]
-    return " to ".join(dict.fromkeys(texts))  # Both ends may be equal.
+    return " to ".join(dict.fromkeys(texts))  # Two equal ends become a single number.
 
 
 def _named(values: Mapping[str, Any], digits: int) -> str:

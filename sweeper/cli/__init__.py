@@ -1,6 +1,6 @@
-"""The command line: read flags, call other folders, print, and return exit codes.
+"""The command line: read options, call the library, print, and return exit codes.
 
-Only this folder prints. Everything else that it does is a call of the library.
+Only this folder prints. The other folders do all other work.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    # `sys.executable` is relative if a folder in `PATH` is. It is made absolute, because kernels
-    # start in the notebook's folder.
+    # `sys.executable` is relative if a relative folder in `PATH` has the interpreter. It is made
+    # absolute, because kernels start in another folder, the notebook's.
     sys.executable = sys.executable and os.path.abspath(sys.executable)
-    # nbformat imports jsonschema. Where JupyterLab is installed, jsonschema compiles a grammar of
-    # internationalized addresses, which takes 0.7 s. No schema of a notebook has such addresses, so
-    # None lets this import fail.
+    # nbformat imports jsonschema. If JupyterLab is installed, jsonschema imports `rfc3987_syntax`,
+    # which takes 0.7 s to compile a grammar of internationalized addresses. No schema of a notebook
+    # has such addresses. So None makes this import fail, and jsonschema works without it.
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     with unbreakable() as stdout:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -89,8 +89,8 @@ _PLAIN = logging.Formatter("%(message)s")
 class _ToStderr(logging.Handler):
     """Writes to the current `sys.stderr`, which the live table replaces while it is displayed.
 
-    With `-v`, each line begins with the module that has logged it. Without, lines of this package
-    do not.
+    Each line begins with the name of the module that has logged it. Without `-v`, lines of this
+    package have no such name.
     """
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 #: Without `-v`, `status` prints at most this number of ended trials (chosen, not measured).
 _MOST_ENDED = 20
-#: The endings of trials are padded to the width of the longest ending, so that params are aligned,
-#: but at most to this number of characters (chosen, not measured).
+#: A line of `status` has the trial's end and then its params. So that the params are aligned, all
+#: ends are padded to the longest one, but at most to this number of characters (chosen, not
+#: measured).
 _WIDEST = 60
-#: Without a live table, a line tells what the sweep does besides its trials, as soon as that has
-#: taken more than `_LONG_S` seconds. The sweep is asked every `_LOOK_S` seconds.
+#: Chores are the tasks of a sweep besides its trials. Without a live table, a line is printed for
+#: each chore that takes more than `_LONG_S` seconds. Chores are checked every `_LOOK_S` seconds.
 _LONG_S, _LOOK_S = 4.0, 1.0
 
 

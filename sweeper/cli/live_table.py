@@ -24,7 +24,7 @@ from .streams import folded
 #: trial as running.
 _INTERVAL_S, _SOON_S = 0.5, 0.05
 #: This number of printed lines is kept, to be printed again when the window has become narrower
-#: (chosen, not measured). A high window has about this number of lines.
+#: (chosen, not measured). A tall window has about this number of lines.
 _MOST_ABOVE = 200
 #: Terminal codes that clear the window up to its last character. If the window is cleared in
 #: another way, tmux keeps the old lines in its history.
@@ -61,9 +61,9 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
 
 
 class _Area:
-    """The last rows of a terminal, which are redrawn.
+    """The last rows of a terminal, which show the live table and are redrawn.
 
-    The object replaces stderr, and prints lines above these rows.
+    The object replaces `sys.stderr`, and prints lines above these rows.
 
     All methods can be called from any thread. The lock is reentrant, because a signal handler may
     print.
@@ -86,8 +86,8 @@ class _Area:
 
     def draw(self) -> None:
         """Draw the next frame in place of the last one."""
-        # Do not hold the lock: `next` may log a warning, and would wait for a thread that logs and
-        # waits for the lock.
+        # Do not hold the lock during `next`, which may log a warning: another thread that is
+        # logging may wait for the lock, and the two threads would wait for each other.
         frame = self._frames.next()
         with self._lock:
             self._put([], frame)

@@ -1,4 +1,4 @@
-"""Define IPython's line magic `%sweep`: the command `run` in a notebook's own kernel."""
+"""Define the line magic `%sweep` of IPython, which runs the command `run` in a Jupyter kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OF_TERMINALS = ("events", "json", "quiet", "verbose")
 
 
-@no_var_expand  # IPython would replace {run_id}.
+@no_var_expand  # IPython would replace `{run_id}` in the line by the value of a variable.
 def sweep(line: str) -> SweepResult | None:
     """Sweep a notebook with the options of the command line, as in `%sweep my.ipynb -j 4`.
 
@@ -46,7 +46,7 @@ def sweep(line: str) -> SweepResult | None:
             for name in _OF_TERMINALS:
                 if getattr(arguments, name):
                     raise SettingsError(f"--{name} has no effect in a cell; leave it out")
-            # A cell cannot ask the user, so the options answer yes.
+            # A cell cannot ask the user, so a proposed sweep starts without a question.
             options = replace(RunOptions.of(arguments), yes=True)
             if not propose(options, ConsoleOutput.of(arguments)):
                 return None

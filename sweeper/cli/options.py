@@ -105,7 +105,7 @@ _PARAMETERS = _argument(
     "PATH",
     "the parameters file (YAML)",
     required=True,
-    type=os.path.expanduser,  # A shell leaves the `~` of `--parameters=~/my.yml`.
+    type=os.path.expanduser,  # A shell does not expand the `~` in `--parameters=~/my.yml`.
 )
 _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
 _KERNEL = _argument(

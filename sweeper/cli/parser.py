@@ -135,8 +135,8 @@ def _refuse(word: str, parser: _Parser, command: Command) -> NoReturn:
         parser.error(f"unexpected argument {word!r}")
     names = [name for names, _ in command.arguments for name in names]
     flags = ["--help", *(name for name in names if name.startswith("--"))]
-    # Import this only for unknown options, because the import takes as long as everything else
-    # here.
+    # Import this only for unknown options, because the import takes as long as all other work of
+    # this module.
     from ..settings.sections import StudySettings
 
     key = flag.lstrip("-").replace("-", "_")

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 _TRIALS = 12
 #: At most `_MOST_LISTED` scores are listed. Their names are at most `_WIDEST_NAME` characters wide.
 _MOST_LISTED, _WIDEST_NAME = 9, 28
-#: How a line of a drafted space begins that is no entry of the space.
+#: Beginning of a comment in the drafted section `space`. Such a line is about params that are not
+#: swept.
 _LEFT_OUT = "  # "
 #: Editors to open a file with if neither VISUAL nor EDITOR names one. The last resort is vi.
 _EDITORS = ("sensible-editor", "nano")

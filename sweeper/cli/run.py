@@ -147,7 +147,8 @@ def stopped_by_signals(sweep: Sweep, interrupt_name: str = "Ctrl-C") -> Iterator
     """Handle signals while the block runs.
 
     After the first Ctrl-C no more trials start. The second one stops the running trials. SIGHUP
-    stops all trials at once, and SIGTERM within the grace time.
+    and SIGTERM stop all trials at once. After SIGTERM, which announces that the machine will be
+    taken away, the whole sweep ends within `limits.grace`.
 
     Args:
         sweep: The sweep that runs.

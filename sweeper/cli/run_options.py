@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 class RunOptions:
     """The options of a sweep. `check` has only some of them.
 
-    Each field has the name of its option in `cli/options.py`. A field is None if its option was not
-    given.
+    Each field has the name of its option in `cli/options.py`. If an option was not given, its field
+    has the option's default, which is mostly None.
 
     Attributes:
         set: Values of `--set`, each as `NAME=VALUE`.
         timeout: Wall-clock limit of the sweep in seconds. The run of the notebook before a proposed
             sweep counts, too.
-        proposes: Whether the notebook is the only argument. Then a parameters file is drafted if
-            there is none.
+        proposes: Whether a sweep was started with the notebook as the first word, without `-i`.
+            Then a parameters file is drafted if there is none.
         yes: Whether to start a proposed sweep without asking, if it is clear which score is meant.
         score: Score of a proposed sweep, as `NAME`, `NAME:min` or `NAME:max`.
         dry_run: Whether to print only what is known without running the notebook.

@@ -64,11 +64,12 @@ class DaskCluster:
 
     Attributes:
         place: Name of the cluster in messages.
-        key: Name of this sweep among all sweeps that use the cluster.
+        key: Random name of this sweep, which differs from those of other sweeps on the cluster.
 
     Raises:
         SettingsError: Dask or the cluster's class is not installed, the class rejects its options,
-            the scheduler cannot be reached, or everybody on its network could use it.
+            the scheduler cannot be reached, or it is on another host without encryption although
+            `insecure` is not set.
     """
 
     def __init__(self, settings: Cluster, *, on_event: Callable[[Mapping[str, Any]], None]) -> None:
@@ -124,11 +125,11 @@ class DaskCluster:
         return found
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
-        """Send a call to a worker, which runs it as a Dask task in a thread. Return its future.
+        """Send a call to a worker, which runs it as a Dask task in a thread. Return the future.
 
         Args:
             worker: Worker to call.
-            payload: Call, in the format of `on_worker.carry_out`.
+            payload: The call, in the format of `on_worker.carry_out`.
             task: Key of the Dask task.
 
         Raises:
@@ -205,8 +206,8 @@ def _client(settings: Cluster, cluster: Any | None, distributed: Any) -> Any:
 def _private() -> Iterator[None]:
     """Hide what Dask starts in the block from other users of this machine.
 
-    By default, Dask serves status pages to everybody, and uses a folder that others may own. Its
-    web servers still run, but without pages.
+    By default, Dask serves status pages to everybody, and uses a folder that others may own. A
+    cluster that is started in the block has web servers without pages, and a private folder.
 
     Raises:
         SettingsError: No private folder can be made.

@@ -1,4 +1,4 @@
-"""Run trials on the workers of a Dask cluster, which may come late and may be lost.
+"""Run trials on the workers of a Dask cluster. Workers may come late and may be lost.
 
 `on_worker` defines how a worker runs a trial, and `dask_cluster` how the cluster is reached. The
 files of a trial are written on its worker, and are copied to the sweep's machine while it runs.
@@ -64,14 +64,14 @@ _LOOK_S = 1.0
 #: If a worker can run trials, wait this many seconds for others before the sweep begins. If none
 #: can, users are told after this time (chosen, not measured).
 _SETTLE_S = 10.0
-#: The full number of workers is requested again after this many seconds, because the batch jobs of
-#: some workers may have ended. Dask notices the end of such a job only after 15 s.
+#: The sweep requests the full number of workers again after this many seconds, because the batch
+#: jobs of some workers may have ended. Dask notices the end of such a job only after 15 s.
 _SCALE_AGAIN_S = 30.0
 #: Wait this many seconds for a worker to transfer an answer, or to end its processes (chosen, not
 #: measured).
 _ANSWER_S = 30.0
-#: A trial that was stopped for one of these reasons has met a fault of its worker, which every
-#: trial there would meet.
+#: If a trial was stopped for one of these reasons, its worker has a fault that would stop every
+#: trial there.
 _OF_THE_WORKER = (Reason.KERNEL_START, Reason.NO_GPU, Reason.FILE, Reason.INTERNAL)
 _OUTCOME, _FINDINGS = TypeAdapter(TrialOutcome), TypeAdapter(list[str])
 _ENVIRONMENT = TypeAdapter(dict[str, Any] | None)
@@ -87,7 +87,7 @@ class DaskExecutor:
     """Runs trials on the workers of a Dask cluster. Made by `open`, ended by `run` or `close`.
 
     On a cluster, trials are never frozen (paused so that others can run), because a frozen trial
-    would still use a thread of its worker.
+    would still use its slot, which is a thread of its worker.
 
     Args:
         workload: Workload of the trials.
@@ -243,7 +243,7 @@ class DaskExecutor:
     # --- workers ----------------------------------------------------------------------------------
 
     def _usable(self) -> list[Member]:
-        """Return the workers that can run trials now or will be able to when the sweep begins."""
+        """Return the workers that can run trials now, or that can when the sweep has begun."""
         with self._change:
             return [
                 member
@@ -380,13 +380,13 @@ class DaskExecutor:
         except LostError as error:  # The next poll tries again if the worker is still there.
             _log.info("%s: %s", member.worker.address, error)
             member.lose()
-        except Exception as error:  # noqa: BLE001  an answer can hold anything
+        except Exception as error:  # noqa: BLE001  a malformed answer may raise anything
             member.refuse(first_line(error))
         with self._change:
             self._change.notify_all()
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
-        """Handle an event that a worker has logged: a point of a trial, or a line for the user."""
+        """Handle an event of a worker: values that a trial has reported, or a line for the user."""
         try:
             if "line" in event:
                 _log.warning("worker %s: %s", event["host"], event["line"])
@@ -433,8 +433,8 @@ class DaskExecutor:
                 losses_before = self._losses
                 trial = source.next_trial()
                 if trial is None:
-                    # A trial that has lost its worker meanwhile runs again. The search is over
-                    # only if there is no such trial.
+                    # A trial that has lost its worker during `next_trial` runs again. So the search
+                    # is over only if there is no such trial.
                     with self._change:
                         self._is_over = self._losses == losses_before
                     return
@@ -576,7 +576,7 @@ class Member:
         except LostError as error:
             _log.info("%s: %s", self.worker.address, error)
             self.lose()
-        except Exception as error:  # noqa: BLE001  an answer can hold anything
+        except Exception as error:  # noqa: BLE001  a malformed answer may raise anything
             self.refuse(f"its answer cannot be read: {first_line(error)}")
         finally:
             running.control.on_stop(None)
@@ -634,16 +634,16 @@ class Member:
         wake = wake or threading.Event()
         future = self._submit(act, arguments)
         if act == "begin":
-            # While this future exists, Dask keeps its task on the worker, and the worker serves the
-            # sweep.
+            # While this future exists, Dask keeps its task on the worker. When Dask frees the task,
+            # the worker ends the trials of this sweep.
             self._session = future
         future.add_done_callback(lambda _: wake.set())
         while not future.done():
             if self.is_lost:
                 raise LostError("the worker is lost")
             meanwhile() if meanwhile is not None else wake.wait(_LOOK_S)
-        # `carry_out` raises nothing. So the worker could not import it: this package is missing
-        # there, or has another version.
+        # `carry_out` raises no exception. So the worker could not import it: this package is
+        # missing there, or has another version.
         if future.status == "error":
             needed = f"notebook-hpo {version('notebook-hpo')} is needed there"
             raise RefusedError(f"{needed}: {first_line(future.exception(timeout=_ANSWER_S))}")
@@ -670,7 +670,7 @@ class Member:
     # --- a trial that runs on the worker ----------------------------------------------------------
 
     def _send_trial(self, trial: _TrialThere) -> None:
-        """Send the files of a trial that the sweep's machine has, such as earlier checkpoints."""
+        """Send the files that a trial needs from the sweep's machine, such as old checkpoints."""
         spec = trial.spec
         trial.have = files_of(spec)
         trial.have.pop(NOTEBOOK, None)
@@ -691,7 +691,7 @@ class Member:
             StudyError: Another sweep has taken over the study.
         """
         self.patience.check()
-        # Ignore errors, because the next poll fetches the files again, until the worker counts as
+        # Ignore errors, because the next poll tries again. The caller checks whether the worker is
         # lost.
         with suppress(LostError, RefusedError, OSError):
             self._bring(trial)
@@ -735,8 +735,10 @@ class Member:
         A file that the notebook writes itself may be half written while the trial runs. It is
         fetched when two polls in a row have found the same size and time of its last change, or
         after the trial has ended.
-        A file that is gone on the worker is removed here, too, but not before all newer files of
-        its kind have arrived. So an old checkpoint remains here until a newer one is here.
+
+        A file that is gone on the worker is removed from the sweep's machine, too, but not before
+        all newer files of its kind have arrived. So an old checkpoint remains until a newer one has
+        arrived.
 
         Args:
             trial: The trial.

@@ -1,6 +1,6 @@
-"""Name and compare what the sweep's machine and a worker exchange: files, and their Python.
+"""Name the files that the sweep's machine and a worker exchange, and compare Python packages.
 
-Both sides name the files of a trial in the same way, wherever the files are on a machine.
+Both machines use the same name for a file of a trial, although its paths on them differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..trials import TrialSpec, some_of
 
 _log = logging.getLogger(__name__)
 
-#: A message has at most this many bytes of a file, so that no process holds a whole checkpoint in
+#: Files travel in parts of at most this many bytes, so that no process holds a whole checkpoint in
 #: memory.
 PART_BYTES = 4_000_000
 #: Name of a trial's executed notebook. The names of its other files are `checkpoints/…` and
@@ -41,7 +41,7 @@ Stamp = tuple[int, int]
 
 
 def path_of(spec: TrialSpec, name: str) -> Path:
-    """Return the path of a trial's file on the machine that the paths in the spec belong to.
+    """Return the path of a trial's file, on the machine for which the paths in the spec are valid.
 
     Raises:
         ValueError: No file of the trial can have this name.
@@ -131,11 +131,11 @@ class Mirror:
         )
 
     def link_folder(self, workload: Workload) -> None:
-        """Make the notebook's folder, before any file is sent.
+        """Make the worker's copy of the notebook's folder, before any file is sent.
 
-        If its path on the sweep's machine contains links, the copy is a link to the copy of the
-        folder that the links lead to. So the notebook finds modules beside this folder, as on the
-        sweep's machine.
+        If the path of the folder contains symbolic links on the sweep's machine, the copy is a link
+        to the copy of the folder to which these links lead. So the notebook finds modules next to
+        that folder, as on the sweep's machine.
 
         Args:
             workload: Workload with the paths of the sweep's machine.
@@ -256,9 +256,9 @@ def _is_apart(folder: Path) -> bool:
 
 
 def kernel_python(kernel_name: str) -> dict[str, Any] | None:
-    """Return the Python of a kernel on this machine, in the form of `python_of`.
+    """Return the Python version and packages of a kernel on this machine, as `python_of` does.
 
-    Return None if the kernel has no Python that answers.
+    Return None if the kernel is not for Python, or if its interpreter does not answer.
     """
     return python_of(interpreter_of(kernel_name), environment_of(kernel_name, os.environ))
 

@@ -43,7 +43,7 @@ _PATIENCE_S = 300.0
 
 
 def carry_out(payload: bytes) -> bytes:
-    """Do on this worker what a sweep asks for, in a thread of Dask. Raise nothing.
+    """Call a method of `TrialsOnWorker` for a sweep, in a thread of Dask. Raise no exception.
 
     Args:
         payload: Pickled dict of built-in types, so that any version of this package can read it:
@@ -51,9 +51,9 @@ def carry_out(payload: bytes) -> bytes:
             sweep; `act`, the name of a method of `TrialsOnWorker`; and `arguments` for the method.
 
     Returns:
-        A line of JSON, and after it perhaps bytes. The line is what the method has returned; its
-        `data`, which are bytes, come after the line. After an error, the line is an object with an
-        `error`. It is null if this worker no longer belongs to the sweep.
+        One line of JSON with the dict that the method has returned. If the dict has `data`, these
+        bytes come after the line instead. After an error, the line is an object with only `error`,
+        the message. The line is `null` if this worker no longer belongs to the sweep.
     """
     try:
         asked = pickle.loads(payload)
@@ -94,9 +94,11 @@ class TrialsOnWorker(WorkerPlugin):
 
     Args:
         worker: The Dask worker.
-        key: Name of the sweep. It is also the name of the plugin, and of the topic of its points.
-        session: Key of the Dask task whose result the sweep holds. When the sweep releases it or
-            loses its connection, Dask frees the task, and everything here ends.
+        key: Name of the sweep. It is also the name of the plugin, and of the topic of its events:
+            values that trials have reported, and lines for the user.
+        session: Key of the Dask task that made this object, whose result the sweep holds. When the
+            sweep releases the result or loses its connection, Dask frees the task. Then all trials
+            here end.
         root: Private folder of the sweep on this worker.
 
     Attributes:
@@ -116,11 +118,11 @@ class TrialsOnWorker(WorkerPlugin):
         self.is_over = False
 
     async def teardown(self, worker: DaskWorker) -> None:
-        """End everything, because the Dask worker is ending or the sweep has ended."""
+        """End the sweep's trials here, because the Dask worker is ending or the sweep has ended."""
         await asyncio.to_thread(self.end)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """End everything when Dask has freed the task `session`, even while `begin` still runs."""
+        """End the trials when Dask has freed the task `session`, even while `begin` still runs."""
         if key == self._session and finish == "forgotten":
             self._removal = asyncio.ensure_future(self._dask_worker.plugin_remove(self.name))
 
@@ -133,7 +135,7 @@ class TrialsOnWorker(WorkerPlugin):
         return None
 
     def check_held(self) -> None:
-        """Do nothing. Only the sweep's machine writes the study, and checks that it still may."""
+        """Do nothing. The sweep's machine checks whether another sweep has taken over the study."""
 
     # --- calls of the sweep -----------------------------------------------------------------------
 
@@ -169,7 +171,8 @@ class TrialsOnWorker(WorkerPlugin):
         with open(place, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(data)
-        os.utime(place, ns=(changed_ns, changed_ns))  # Else the sweep would fetch it as changed.
+        # Keep the time of the last change. Otherwise, the sweep would fetch the file as a new one.
+        os.utime(place, ns=(changed_ns, changed_ns))
 
     def open(self, *, folder: bytes) -> dict[str, Any]:
         """Prepare this worker for trials. The longest part is to fetch their data.
@@ -226,8 +229,8 @@ class TrialsOnWorker(WorkerPlugin):
             running.control.stop(StopReason.INTERRUPTED)
         try:
             outcome = self._worker.run_trial(there, running)
-            # The worker's paths are those of the sweep's machine with the mirror's folder in front.
-            # Remove this folder, so that the message has the paths that the user knows.
+            # A path on the worker is the path on the sweep's machine, with the folder of the copies
+            # in front. Remove this folder, so that the message has the paths that the user knows.
             message = outcome.message.replace(str(self._mirror.root), "")
             outcome = replace(outcome, message=message)
             return {"outcome": asdict(outcome), "findings": list(self._worker.findings)}

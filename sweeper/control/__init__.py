@@ -1,6 +1,6 @@
 """Read and change a study from outside its sweep: look it up, show, stop, enqueue, retry, export.
 
-The folder `sweep` carries out what other processes request.
+The running sweep itself (folder `sweep`) carries out requests to stop.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..sweep import Sweep
 from ..sweep.confirming import following_plan, fresh_seeds
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.resume_checks import refuse_changes
-from ..trials import Params, plan_of, value_text
+from ..trials import Params, PlannedTrial, RerunPlan, value_text
 from .lookup import ExistingStudy
 from .status import look
 
@@ -37,8 +37,8 @@ def ablation(
 
     Args:
         existing: Study whose best trial is ablated.
-        seeds: Number of fresh seeds. None for the seeds that `confirm` has used. If it has not run:
-            None for as many seeds as it would use.
+        seeds: Number of fresh seeds. None for the seeds on which `confirm` has run the best trials,
+            or, if it has not run, for as many seeds as it would use.
         cluster: Address of a Dask scheduler, or `local:N`. None to run trials where the study was
             swept.
         **options: Further arguments of `Sweep.from_settings`.
@@ -57,7 +57,8 @@ def ablation(
         raise SettingsError(f"ablate: {why}")
     if settings.repeat is not None and settings.repeat.by_fold:
         raise SettingsError(
-            "ablate: runs on seeds, so a study with `repeat: {fold: …}` cannot be ablated"
+            "ablate: its runs differ in their seeds, so a study with `repeat: {fold: …}`, whose "
+            "runs differ in their folds, cannot be ablated"
         )
     if not found.best:
         raise StudyError(
@@ -72,7 +73,8 @@ def ablation(
         kernel=facts.kernel,
         **options,
     )
-    sweep.plan.close()  # Its executor would run the search. The ablation gets an executor later.
+    # Close the plan's executor, which would run the search. The ablation gets another executor.
+    sweep.plan.close()
     search = with_inputs(sweep.plan)
     if not search.allow_changes:
         sources = search.notebook.display_name
@@ -95,11 +97,11 @@ def ablation(
     if confirmed is not None and confirmed.repeats is None and seeds is None:
         on = [*confirmed.seeds]
     ((objective, goal),) = settings.objective.items()
-    wanted = plan_of([best], on, objective=objective, direction=goal.direction)
+    wanted = RerunPlan.of_trials([best], on, objective=objective, direction=goal.direction)
     others = [
-        {"run_id": run_id, "params": params, "score": None} for run_id, params in changed.items()
+        PlannedTrial(run_id=run_id, params=params, score=None) for run_id, params in changed.items()
     ]
-    wanted |= {"ablated": best.run_id, "trials": [*wanted["trials"], *others]}
+    wanted = replace(wanted, ablated=best.run_id, trials=[*wanted.trials, *others])
     wider = settings.model_copy(update={"space": {**settings.space, **dimensions}})
     search = replace(search, workload=replace(search.workload, settings=wider))
     plan = following_plan(search, "ablate", wanted, of=found)
@@ -113,8 +115,8 @@ def _ablated(
 
     Returns:
         The dimensions by name, widened if they do not contain the notebook's value. Then the params
-        of each trial, by a text that says which param was changed, such as `dropout=0.1`. If a
-        changed param opens a branch, all params of this branch have the notebook's values.
+        of each changed trial, by a text that says which param was changed, such as `dropout=0.1`.
+        If params exist only with the changed value, they have the notebook's values, too.
     """
     own: dict[str, Any] = {}
     dimensions, assignments = dict(space.items()), notebook.assignments
@@ -126,15 +128,15 @@ def _ablated(
             own[name], dimensions[name] = value, wider
         elif name in best:
             _log.warning(
-                "%s is not ablated: the notebook assigns it no plain value of its dimension's type",
+                "%s is not ablated: the notebook assigns it no literal of its dimension's type",
                 name,
             )
     changed = {}
     for name in own:
         if name in best and own[name] != best[name]:
             values = {**own, **best, name: own[name]}
-            # This value may open a branch (params that exist only with it) without known values for
-            # its params, which is a KeyError. Then leave this value out.
+            # The notebook's value may open a branch (params that exist only with this value). If
+            # no values are known for these params, a KeyError is raised. Then do not ablate `name`.
             with suppress(KeyError):
                 # `sample` calls the function at once, while `values` is still the same.
                 params = SearchSpace(dimensions).sample(lambda name, _: values[name])  # noqa: B023

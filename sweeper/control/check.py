@@ -2,8 +2,9 @@
 
 The first checks need no kernel. Then the notebook runs three times in kernels that are started for
 it: with the largest values of the params, with the same values again, and with typical values. The
-typical params differ from the largest ones in every param. If `smoke` fixes names that are not
-swept, a fourth run has the typical params together with the values of `smoke`.
+typical params differ from the largest ones in every param. The section `smoke` of the parameters
+file fixes names to values with which a run is short. If it fixes names that are not swept, a fourth
+run has the typical params together with these values.
 
 These runs belong to no study. Nothing is written to a study, to MLflow, or next to the notebook.
 Errors that stop the sweep itself are found in `sweep/planning/plan.py`, before this module is
@@ -52,6 +53,7 @@ from ..trials import (
 from .contrasts import contrast_of
 from .side_trials import SideTrials
 
+#: Signs of findings by `Finding.holds`: passed, failed, or neither.
 _MARKS = {True: "✓", False: "✗", None: "–"}
 _SEED = re.compile(r"\bseed\b")
 _SEED_REMEDY = (
@@ -68,8 +70,8 @@ _LOGGING_LIBRARIES = re.compile(
 #: Every sweep needs this many bytes of free disk space, for its databases and notebooks (chosen,
 #: not measured).
 _LEAST_FREE_BYTES = 500 * 10**6
-#: An executed notebook needs disk space for this many copies: the file, the file and its HTML page
-#: in MLflow, and the HTML of the comparison page.
+#: An executed notebook is on the disk this many times: as the file itself, as the file and an HTML
+#: page in MLflow, and as HTML in the comparison page.
 _COPIES_OF_NOTEBOOK = 4
 #: A trial needs this many bytes of disk space in addition to its notebooks, for its rows in the
 #: databases and its run in MLflow.
@@ -468,7 +470,8 @@ def _score(run: Measured, settings: Settings) -> Finding:
 def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
     """Compare the scores of two runs with the same params, which should be equal bit for bit.
 
-    A notebook that does not use its trial's seed may give different scores. This is no fault.
+    If the notebook does not use its trial's seed, different scores are no failure: the finding's
+    `holds` is None.
     """
     condition = "the same seed gives" if takes_seed else "the same params give"
     for name, value in first.outcome.scores.items():
@@ -491,8 +494,9 @@ def what_params_change(
 ) -> Finding:
     """Compare runs with different params, to see whether the swept names have an effect.
 
-    The check fails only if all scores, steps and outputs are equal bit for bit, and no score is a
-    coarse one that often ties (such as an accuracy on few examples).
+    The check fails only if all scores, steps and outputs are equal bit for bit. If all objectives
+    are coarse (such as an accuracy on few examples), they may be equal by chance, and the check
+    does not fail.
 
     Args:
         largest: Run with the largest params.

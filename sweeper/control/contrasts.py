@@ -12,23 +12,29 @@ from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, RangeDimension, as_scalar
 from ..trials import Params, is_number
 
-#: The second value of a numeric param lies between its first value and a bound of its range, at
-#: this share of their distance above the lower of the two (chosen, not measured). It is the golden
-#: section: few scores are symmetric about it, so the two values seldom have equal scores.
+#: The second value of a numeric param lies between its first value and a bound of its range. It is
+#: at this share of the way from the smaller to the larger of these two (chosen, not measured).
+#: It is the golden section: few scores are symmetric about it, so the first and the second value
+#: seldom have equal scores.
 _SECTION = 0.382
-#: If the first value is below this share of its range, the second one is greater. Otherwise the
-#: second one is smaller, because large learning rates diverge (chosen, not measured).
+#: If the first value is in this lowest share of its range, the second value is greater. Otherwise,
+#: the second value is smaller, because large learning rates diverge (chosen, not measured).
 _NEAR_LOW = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """Two sets of params that differ in every param that has more than one value.
+    """Sets of params that differ in every param that has more than one value.
+
+    `smoke` and `start` are sections of the parameters file. `smoke` fixes names to values with
+    which a run is short.
 
     Attributes:
         largest: Params with the greatest whole numbers and numeric choices, which use most memory.
-        typical: Params of the first `start` trial; if it lacks one, the notebook's value; else the
-            smallest value.
+            The names that `smoke` fixes are left out.
+        typical: Params of the first entry of `start`. If it lacks a param, the notebook's value of
+            this param. If the notebook has no value that the search space allows, the smallest
+            value or the first choice. If `largest` or `smoke` has the same value, another one.
         quick: Like `typical`, without the names that `smoke` fixes.
     """
 

@@ -72,7 +72,7 @@ def _versions(found: Mapping[str, str | None]) -> str:
 
 
 def _kernel_here() -> str:
-    """Return what runs a notebook in the working folder that names the kernel `python3`."""
+    """Return which kernel runs a notebook here with the kernel name `python3`, or why none does."""
     try:
         chosen = choose_kernel(
             None, named="python3", is_python=True, folder=Path.cwd(), notebook="doctor"

@@ -124,7 +124,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
         is_running = process is not None and at_work is existing
         importances = study.importances(existing.settings.search_space)
         if not is_running and study.known_importances() is None:
-            # Store them, because `status` shows stored importances and computes none.
+            # Store the importances for the command `status`, which does not compute them itself.
             existing.opened().note_importances(importances, study.noise())
         write_page_of(
             existing,

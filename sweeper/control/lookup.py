@@ -1,4 +1,4 @@
-"""Find existing studies by name or folder, and correct what killed sweeps have left."""
+"""Find existing studies by name or folder, and clean up after sweeps that were killed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ STORAGE_NAME = "study.db"
 #: The folder of a study is found up to this many folders below a given folder (chosen, not
 #: measured): `results/exp1/STUDY` is three below a project.
 _LEVELS = 3
-#: Names of files that only a Python environment has, and names of folders without studies. Both
-#: kinds of folders are not searched, because they may have many thousand files.
+#: Folders that are not searched, because they may have many thousand files: Python environments,
+#: which contain a file or folder with a name in `_ENVIRONMENTS`, and folders with a name in
+#: `_NO_STUDIES`.
 _ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 _NO_STUDIES = {"mlflow-artifacts", "node_modules", "__pycache__"}
 
@@ -64,12 +65,12 @@ class ExistingStudy(LocatedStudy):
     def at_work(self) -> tuple[ExistingStudy, str | None]:
         """Return which study the sweep of this study works on now, and the process of the sweep.
 
-        That is this study during the search. After the search, the sweep may run the best trials
-        again in the study NAME-confirm, and works on that one.
+        During the search, the sweep works on this study. After the search, it may run the best
+        trials again, in the study NAME-confirm.
 
         Returns:
-            One of the two studies, and the process in words, as `swept_by` returns it. This study
-            and None if neither is swept.
+            This study or NAME-confirm, and the process in words, as `swept_by` returns it. If no
+            sweep works on either, this study and None.
         """
         if (process := self.swept_by()) is not None:
             return self, process
@@ -285,7 +286,7 @@ def _in_folders(
 def _located(
     studies: Iterable[Study], url: Address, tracking_uri: str | None
 ) -> Iterator[ExistingStudy | StudyError]:
-    """Yield the studies of a storage with their paths and MLflow stores, or why this is impossible.
+    """Yield each study of a storage with its paths and MLflow store, or why it cannot be read.
 
     A study that has not stored the template of its outputs is left out: its sweep was killed before
     the first trial.

@@ -75,13 +75,13 @@ def rebuild(folder: Path) -> list[Rebuilt]:
 
 
 def _rebuilt(file: Path) -> Rebuilt | None:
-    """Rebuild the database of a study unless it is sound.
+    """Rebuild the database of a study, unless it is undamaged and has the ends of all trials.
 
     Args:
         file: File with the facts of the study, next to its database.
 
     Returns:
-        None if the database is sound.
+        The rebuilt study. None if its database did not have to be rebuilt.
 
     Raises:
         StudyError: The study was moved, is being swept, or cannot be rebuilt.
@@ -99,8 +99,8 @@ def _rebuilt(file: Path) -> Rebuilt | None:
     folder, storage = display_path(paths.folder), paths.storage
     with while_unswept(paths) as is_unswept:
         is_sound = why_lost(storage) is None and damage_of(storage) is None
-        # A sound database that lacks the ends of trials is rebuilt only if no sweep runs: a sweep
-        # stores these ends itself.
+        # An undamaged database may lack ends of trials that are in executed notebooks. Then rebuild
+        # it only if no sweep runs, because a sweep stores these ends itself.
         if is_sound and (not is_unswept or _has_all_ends(name, facts, paths)):
             return None
         if not os.access(paths.folder, os.W_OK):

@@ -44,8 +44,8 @@ from .side_trials import SideTrials
 
 _log = logging.getLogger(__name__)
 
-#: If the original kernel is missing and the user says `--here`, a trial runs in the kernel that a
-#: sweep would choose for a notebook that names this one.
+#: Name of a kernel. If a trial's original kernel is missing, `--here` runs the trial in the kernel
+#: that a sweep on this machine would choose for a notebook that names this kernel.
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine all the same, and shows the difference as a number"
 _HERE_IN = (
@@ -73,9 +73,10 @@ class ReplayTarget:
         return notebook.with_name(notebook.stem + ".replay.ipynb")
 
     def inputs(self, paths: StudyPaths) -> dict[str, InputFile]:
-        """Return the files of other studies that the trial has used, by the names of their params.
+        """Return the files of other studies that the trial has used.
 
-        The paths are those of the copies that the trial's study keeps.
+        The keys are the params with which the notebook gets the paths. The paths are those of the
+        copies that the trial's study keeps.
         """
         return {
             name: replace(file, path=paths.input(file.sha256, file.artifact))
@@ -431,7 +432,8 @@ def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) 
     fixed = dict(target.metadata.fixed)
     for name in fixed.keys() & settings.fixed.keys():
         now = settings.fixed[name]
-        if as_json(now) == fixed[name]:  # In the metadata, infinity and NaN are texts.
+        # The metadata contains infinity and NaN as texts. Take the numbers from the settings.
+        if as_json(now) == fixed[name]:
             fixed[name] = now
     return TrialSpec(
         study=existing.study.name,

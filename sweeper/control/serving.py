@@ -43,7 +43,7 @@ _IDLE_S = 30.0
 
 
 class StudyServer(ThreadingMixIn, WSGIServer):
-    """A server for a study's page and for MLflow's UI, at an address that cannot be guessed.
+    """A server for a study's comparison page and MLflow's UI, at an address nobody can guess.
 
     `serve_forever` answers requests until Ctrl-C.
 
@@ -98,7 +98,7 @@ def _served(paths: StudyPaths) -> dict[str, StudyPaths]:
     The page of a study links to that of the study that confirms it, in a folder next to it.
     """
     served = {paths.folder.name: paths}
-    with suppress(OutputError):  # Its name would be too long, so it does not exist.
+    with suppress(OutputError):  # The name NAME-confirm is too long, so no such study exists.
         confirming = paths.following("confirm")
         served[confirming.folder.name] = confirming
     return served

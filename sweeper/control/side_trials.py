@@ -11,7 +11,7 @@ from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
 
 class SideTrials(TimeLeft):
-    """A `TrialSource` that gives an executor the trials of a list. It can be used from any thread.
+    """A `TrialSource` that gives an executor the trials of a list. All methods are thread-safe.
 
     Args:
         specs: The trials, in the order in which they are run.

@@ -1,4 +1,4 @@
-"""Read the state of a study from its files. Another process may sweep it meanwhile."""
+"""Read the state of a study from its files, even while another process sweeps the study."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def sort(
         records: Trials to choose from.
         by: Name of an objective, of another score, or of a param. An objective is sorted with the
             best first, all others with the smallest first: numbers, then texts, then NaN and None.
-            The argument None is the first objective.
+            None for the first objective.
 
     Raises:
         SettingsError: No trial has such a score or param.

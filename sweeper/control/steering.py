@@ -25,7 +25,8 @@ _PATIENCE_S = 60.0
 def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool) -> ExistingStudy:
     """Ask a study's sweep to stop trials, or to end, and wait until it has done so.
 
-    While the sweep confirms the study's best trials, the trials are those of the confirming study.
+    After the search, the sweep may run the best trials again on fresh seeds, in the study
+    NAME-confirm. While it does so, `run_ids` are trials of NAME-confirm.
 
     Args:
         existing: The study.
@@ -35,7 +36,7 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             the call returns at once.
 
     Returns:
-        The study or, while its best trials are confirmed, the confirming study.
+        The study on which the sweep works now: the given study or NAME-confirm.
 
     Raises:
         StudyError: No sweep of the study is alive, a trial does not run, the request cannot be
@@ -164,7 +165,8 @@ def _failed(study: Study) -> list[TrialRecord]:
 def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any]:
     """Return the params of `before`, overridden by those of `stated`.
 
-    A param of `before` is left out if the new values close the branch in which it exists.
+    Some params exist only with certain values of another param (a branch of the search space). A
+    param of `before` is left out if it does not exist with the new values.
 
     Raises:
         SettingsError: A param is fixed in the study, or outside of its search space.

@@ -22,8 +22,8 @@ from .lookup import ExistingStudy
 #: A param with at most this many values has a row for each value (chosen, not measured). The trials
 #: of a numeric param with more values are grouped by ranges.
 _MOST_VALUES = 12
-#: A table has at most the first number of ranges, each with at least the second number of trials
-#: (chosen, not measured).
+#: A param has at most `_MOST_PARTS` ranges, each with at least `_LEAST_TRIALS` trials (chosen, not
+#: measured).
 _MOST_PARTS, _LEAST_TRIALS = 4, 3
 #: A mean without an interval, or with an interval of 0, has this many significant digits (chosen,
 #: not measured).
@@ -141,7 +141,8 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
     for name in by:
         if name not in params:
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
-    has_ranges = is_each or bool(by)  # Else each confirmed trial has a row, so group no values.
+    # Without `by`, each confirmed trial has a row of its own, so its values are not grouped.
+    has_ranges = is_each or bool(by)
     space = SearchSpace(settings.space)
     places = {name: _places(name, records, space, has_ranges=has_ranges) for name in params}
     varied = [name for name in params if len({*places[name]}) > 1]
@@ -218,7 +219,7 @@ def _places(
         name: The param.
         records: The trials.
         space: The search space.
-        has_ranges: Whether many values of a number are grouped by ranges.
+        has_ranges: Whether a numeric param with many values is grouped by ranges.
     """
     values = [record.params[name] for record in records if name in record.params]
     numbers: list[Any] = [value for value in values if is_number(value)]

@@ -74,8 +74,8 @@ class Frames:
 
         parts: list[RenderableType] = []
         if snapshot is not None:
-            # The table gets at most two thirds of the lines. The results of the last trials stay
-            # visible above.
+            # The table gets at most two thirds of the terminal's lines, so that the results of the
+            # last trials stay visible above it.
             parts.append(table(snapshot, width, height * 2 // 3))
         if snapshot is None or not (snapshot.running or any(snapshot.counts.values())):
             waited_s = time.monotonic() - self._began_s

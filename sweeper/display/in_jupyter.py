@@ -63,7 +63,7 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
         with repeated(draw, _INTERVAL_S, name="table") as thread:
             yield
     finally:
-        if not thread.is_alive():  # Else a drawing hangs, and the next one would hang, too.
+        if not thread.is_alive():  # If it is alive, a drawing hangs, and this one would hang too.
             draw()
 
 

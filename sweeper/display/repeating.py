@@ -1,4 +1,4 @@
-"""Repeat a drawing in a thread."""
+"""Repeat a call in a thread, such as the drawing of the live table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def repeated(call: Callable[[], None], every_s: float, *, name: str) -> Iterator
         while not has_ended.wait(every_s):
             call()
 
-    # The thread runs in a copy of this context, in which ipykernel finds the cell of an output.
+    # The thread runs in a copy of this context, so that ipykernel shows its outputs below the cell
+    # that calls this function.
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=[repeat], name=name, daemon=True)
     thread.start()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 #: A list of names or of ranked params has at most `_MOST_NAMES` entries. The live table has at most
-#: `_MOST_NOTES` lines about frozen and waiting trials (chosen, not measured).
+#: `_MOST_NOTES` lines about frozen (paused) and waiting trials (chosen, not measured).
 _MOST_NAMES, _MOST_NOTES = 5, 3
 #: Number of runs that MLflow's UI draws: the first page of its table. In the view that the sweep
 #: makes, the table is sorted by the first objective, so these are the best runs.
@@ -53,9 +53,9 @@ _CHORES = {
     ChoreKind.PAGE: "writing the comparison page",
 }
 #: Smallest widths of columns in characters. They keep the columns in place when a value changes.
-#: `_OF_A_FLOAT` is that of columns with scores or floats.
+#: `_AT_LEAST` has them by the column's name. `_OF_A_FLOAT` is for columns with scores or floats.
 _AT_LEAST, _OF_A_FLOAT = {"trial": 4, "step": 4, "cell": 5, "time": 6, "memory": 7}, 8
-#: In a table of at most this number of characters, the columns have no smallest width.
+#: In a table that is at most this many characters wide, the columns have no smallest width.
 _NARROW = 60
 #: Numbers of characters: `_GAP` between two columns, at most `_WIDEST` for a value, and at least
 #: `_SHORT_NAME` for the name of a param if whole names do not fit (chosen).
@@ -114,7 +114,7 @@ def answer_lines(result: SweepResult) -> list[str]:
 
 
 def confirmation_lines(confirmation: Confirmation | None, storage: str) -> list[str]:
-    """List the ranking by means on fresh seeds, and the reasons why it may be wrong.
+    """List the means of trials that ran again on fresh seeds, and why their ranking may be wrong.
 
     The list is empty if there is no confirmation.
 
@@ -140,7 +140,10 @@ def confirmation_lines(confirmation: Confirmation | None, storage: str) -> list[
 
 
 def _repeats_lines(repeats: Confirmation, storage: str) -> list[str]:
-    """List the best means of repeated proposals, and which proposals may be as good as the best."""
+    """List the best means of proposals, and doubts about them.
+
+    A proposal is a choice of params, which runs several times with different seeds.
+    """
     if not repeats.ranking:
         return []
     lines = [f"mean of {repeats.objective} over {len(repeats.seeds)} runs, with its 95 % interval"]
@@ -153,7 +156,10 @@ def _repeats_lines(repeats: Confirmation, storage: str) -> list[str]:
 
 
 def _ablation_lines(ablation: Confirmation, storage: str) -> list[str]:
-    """List by how much each value of the ablated trial improves the score, the largest first."""
+    """List by how much each param of the ablated trial improves the score, the largest gain first.
+
+    An ablated trial runs again with one param at a time at the notebook's original value.
+    """
     all_params = {trial.run_id: trial.params for trial in ablation.ranking}
     params = all_params[str(ablation.ablated)]
     lines = [
@@ -247,7 +253,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
 
 
 def _counts(result: SweepResult) -> str:
-    """Say how many trials this sweep ran, in what time, and what the study has if that is more."""
+    """Say how many trials this sweep ran in what time, and how many the study has, if more."""
     ran = []
     if any(result.counts_here.values()):
         ran.append(counts_line(result.counts_here))
@@ -318,7 +324,7 @@ _NOTICES = {
     Notice.NOT_REPLICABLE: "{trials} used operations that may not repeat bit for bit: {names}; "
     "seed_everything(seed, strict=True) raises an error for these operations",
     Notice.OVERWRITTEN_FILES: "{trials} overwrote files next to the notebook: {names}; each file "
-    "is of the trial that wrote last, and a trial may have read another's; "
+    "is from the trial that wrote it last, and a trial may have read another trial's file; "
     "sweeper.trial().artifact_dir is a folder for this trial only",
 }
 
@@ -337,7 +343,10 @@ def notice_lines(records: Iterable[TrialRecord]) -> list[str]:
 
 
 def chore_line(chore: Chore) -> str:
-    """Describe a chore of the sweep, with its predicted duration or its progress."""
+    """Describe a chore, with its predicted duration or its progress.
+
+    A chore is a task of the sweep besides its trials, such as writing the comparison page.
+    """
     line = _CHORES[chore.kind]
     if chore.expected_s is not None:
         line += f" (about {duration(chore.expected_s)})"
@@ -385,7 +394,8 @@ def _grid(columns: Sequence[_Column]) -> Table:
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, header_style="dim")
-    # Rich would interpret plain strings, such as `[cls]` as markup and `:smile:` as an emoji.
+    # Use `Text`, because rich would interpret plain strings: `[cls]` as markup, `:smile:` as an
+    # emoji.
     for number, column in enumerate(columns):
         grid.add_column(Text(column.name), no_wrap=True, justify="right" if number else "left")
     for row in zip(*(column.texts for column in columns), strict=True):
@@ -411,7 +421,8 @@ def _notes(running: Sequence[Progress]) -> list[str]:
 
 def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[_Column]:
     """Return the columns of the table: trials, params that fit, and facts."""
-    # All trials have the same facts. A score may have the name of another column, such as `time`.
+    # All trials have the same facts in the same order. They are not looked up by name, because the
+    # score may have the name of another column, such as `time`.
     facts = [_facts(trial, snapshot) for trial in shown]
     columns = []
     for same in zip(*facts, strict=True):
@@ -419,7 +430,7 @@ def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[
         at_least = _AT_LEAST.get(name, _OF_A_FLOAT) if width > _NARROW else 0
         columns.append(_Column(name.rjust(at_least), [text for _, text in same]))
     of_trials, *others = columns
-    room = width + _GAP - _width(columns)  # No gap is before the first.
+    room = width + _GAP - _width(columns)  # The first column of the table has no gap before it.
     return [of_trials, *_columns_of_params(shown, room), *others]
 
 
@@ -427,7 +438,8 @@ def _columns_of_params(shown: Sequence[Progress], room: int) -> list[_Column]:
     """Return a column for each param that fits. A last column counts those that do not fit."""
     names = dict.fromkeys(name for trial in shown for name in trial.params)
     owners = {name.rpartition(".")[0] for name in names}
-    are_of_one = len(names) > 1 and len(owners) == 1  # Such as attributes of one class `Config`.
+    # Leave out a prefix that all params have, such as `Config` if they are attributes of one class.
+    are_of_one = len(names) > 1 and len(owners) == 1
     columns = []
     for name in names:
         title = name.rpartition(".")[2] if are_of_one else name
@@ -439,7 +451,7 @@ def _columns_of_params(shown: Sequence[Progress], room: int) -> list[_Column]:
         counted = [_Column(f"+{len(names) - len(fitting)}", [""] * len(shown))]
     whole = columns[: len(fitting)]
     longest = max((len(column.name) for column in whole), default=0)
-    for length in range(longest, _SHORT_NAME, -1):  # Names are as long as there is space.
+    for length in range(longest, _SHORT_NAME, -1):  # Make the names as long as space allows.
         longer = [_shortened(column, length) for column in whole]
         if _width([*longer, *counted]) <= room:
             return [*longer, *counted]
@@ -480,7 +492,7 @@ def print_table(snapshot: Snapshot, stream: TextIO) -> None:
 
 def _head(snapshot: Snapshot) -> str:
     head = f"{snapshot.study} · {snapshot.n_ended} of {snapshot.trials} trials"
-    if snapshot.left_s:  # It is 0 at the end of a sweep.
+    if snapshot.left_s:  # The time that is left is 0 at the end of a sweep.
         head += f" · about {duration(snapshot.left_s)} left"
     counts = dict(snapshot.counts)
     waiting = sum(bool(trial.waits_for) and not trial.is_frozen for trial in snapshot.running)

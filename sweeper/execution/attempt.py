@@ -193,7 +193,7 @@ class Attempt:
     def _notices(self) -> dict[Notice, tuple[str, ...]]:
         """Return the kernel's notices by kind, without empty ones.
 
-        Of the overwritten files, keep those that the code of the trials names.
+        Of the overwritten files, keep those that the trials' code names: all trials write these.
         """
         found = {}
         for kind, names in self.result.answer.notices.items():
@@ -259,20 +259,21 @@ class Attempt:
     def _write(self) -> None:
         """Write the executed notebook while the trial runs.
 
-        An error is ignored, because the notebook is written again later.
+        A temporary error of the disk is only logged, because the notebook is written again later.
         """
         control = self.running.control
         pid = self.running.points.pid
         self.file.note(pid=pid)  # `status` runs in another process, and reads it there.
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
         self._note_proof()
-        if self.is_disproven and pid is not None:  # The trial may have hours left.
+        # The trial may have hours left, and its outcome cannot count.
+        if self.is_disproven and pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._site.patience.attempt(self.file.write)
 
     def _note_proof(self) -> None:
-        """State the proof of forked kernels in the notebook, if it came after the fork."""
+        """Record in the metadata how forking was proven, if the kernel was forked before that."""
         if self.is_early and self.verdict is Verdict.COUNTS:
             coverage = self._site.pool.policy.coverage(KernelOrigin(is_forked=True))
             self.file.note(proof=coverage.proof, proven_by=coverage.proven_by)

@@ -18,12 +18,12 @@ def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
     """Prepare the paths of an attempt, so that it loses no notebook and resumes only its own trial.
 
     The executed notebook of the previous attempt is renamed and kept. The exception is a notebook
-    that the attempt continues under the same name, as in a run that is only observed, to draft a
-    parameters file.
+    that the attempt continues under the same name, as in an observed run, which is made only to
+    draft a parameters file.
 
-    Checkpoints are removed if no earlier attempt has written a notebook: then none has saved a
-    checkpoint, and another study with the same folder may have left them there. They are also
-    removed if the kernel of the earlier attempt was forked before the proof.
+    Checkpoints are removed if no earlier attempt has written a notebook: then no attempt has saved
+    them, and another study with the same folder may have left them there. They are also removed if
+    the earlier attempt ran in a forked kernel that was not proven to give the same results.
 
     Args:
         spec: Spec of the trial.
@@ -50,16 +50,19 @@ def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
 
 
 def is_unproven(spec: TrialSpec) -> bool:
-    """Return whether the kernel of the earlier attempt was forked before the proof.
+    """Return whether the earlier attempt ran in a forked kernel before forking was proven.
 
-    Then the new attempt begins anew.
+    If so, its results may differ, and the new attempt does not resume from its checkpoints.
     """
     earlier = None if spec.continues is None else read_metadata(spec.continues)
     return earlier is not None and earlier.proof == Proof.PENDING
 
 
 def path_problem(error: OSError, spec: TrialSpec) -> str:
-    """Return which path of a trial has a problem and why. Default path: its executed notebook."""
+    """Return which path has a problem, and why.
+
+    If the error names no path, it is about the trial's executed notebook.
+    """
     return f"{error.filename or spec.notebook}: {error.strerror or error}"
 
 

@@ -1,9 +1,10 @@
 """Let no slot wait at the start of a sweep: fork kernels before forking is proven to be safe.
 
-The zygote, from which kernels are forked, starts with the sweep and imports what the notebook's
-code shows. A trial whose kernel was forked before the proof ends as usual, and frees its slot. Its
-outcome is *withheld*: recorded only when forking is proven to give the same results as fresh
-kernels. If the proof fails, the trial runs again, in a fresh kernel.
+The zygote, the process from which kernels are forked, starts with the sweep. It imports the
+libraries that the notebook's code names. A trial whose kernel was forked before the proof ends as
+usual, and frees its slot for the next trial. Its outcome is *withheld*: recorded only when forking
+is proven to give the same results as fresh kernels. If the proof fails, the trial runs again, in a
+fresh kernel.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from .verdict import judge
 from .workload import Workload
 
 #: Kernels are forked early if more trials are left than this number for each slot (chosen, not
-#: measured). The proof takes the time of one trial.
+#: measured). With fewer trials, the proof, which takes the time of one trial, would not pay.
 _FEWEST_LEFT = 2
-#: Seconds that a forked kernel is assumed to save at most (chosen). The true number is known only
-#: after the imports of the process that kernels are forked from.
+#: A forked kernel is assumed to save at most this many seconds (chosen). The true number is known
+#: only after the zygote has imported the libraries.
 _SAVES_S = 10.0
 #: Matches the calls by which a notebook saves checkpoints. The trials of such a notebook are long,
 #: and their checkpoints would be lost if the sweep was interrupted before the proof. So their
 #: kernels are not forked early.
 _CHECKPOINTS = re.compile(r"\b(save_checkpoint|load_checkpoint|checkpoint_dir)\b")
 #: A trial whose outcome waits for the proof of forked kernels makes this proof itself, if no other
-#: trial begins it within this number of seconds (chosen, not measured). Usually, the next trial in
-#: the slot makes the proof at once. The second number is for pruned trials. They should not make
-#: the proof, because their stop also stops the run that is to be compared.
+#: trial begins it within the first number of seconds (chosen, not measured). Usually, the next
+#: trial in the slot makes the proof at once. The second number is for pruned trials. They should
+#: not make the proof, because their stop also stops the run that is to be compared.
 _PATIENCE_S, _PATIENCE_OF_PRUNED_S = 2.0, 10.0
 _WAITS_FOR = "the proof of forked kernels"
 #: Only a trial that was not stopped (None), or that was pruned, waits for the proof.
@@ -43,15 +44,15 @@ _NO_STOP = (None, StopReason.PRUNED)
 
 
 def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
-    """Start the process to fork from with the first trial of a sweep, if that saves time.
+    """Start the zygote with the first trial of a sweep, if that saves time.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         spec: Spec of a trial that begins.
         running: The trial.
 
     Returns:
-        Whether the trial does not wait for that process, because its kernel is started.
+        Whether the trial begins at once in a fresh kernel, instead of waiting for the zygote.
     """
     workload, pool = site.workload, site.pool
     is_python = workload.notebook.language == "python"
@@ -65,7 +66,7 @@ def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
 
 
 def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
-    """Return whether forking before the proof likely saves time, before any kernel has run.
+    """Predict, before any kernel has run, whether early forks save time and can lose no work.
 
     Args:
         workload: What the trials have in common.
@@ -84,7 +85,7 @@ def origin_of(site: Site, spec: TrialSpec, running: RunningTrial) -> KernelOrigi
     """Return how the kernel of a trial must be made. None if the fork policy decides.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         spec: Spec of the trial.
         running: The trial.
     """
@@ -99,14 +100,14 @@ def origin_of(site: Site, spec: TrialSpec, running: RunningTrial) -> KernelOrigi
 
 
 def withhold(site: Site, attempt: Attempt) -> None:
-    """Wait for the proof, if an attempt's kernel was forked before it.
+    """Wait for the proof of forked kernels, if an attempt's kernel was forked before the proof.
 
-    If forking was not proven, replace the attempt's outcome, so that the trial runs again. The
-    trial's slot is free meanwhile. The outcome is in memory only, so a trial whose sweep is
-    killed runs again.
+    If forking was not proven, replace the attempt's outcome, so that the trial runs again. While
+    the trial waits, its slot is free, and its outcome is in memory only. So if the sweep is killed,
+    the trial runs again.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         attempt: Attempt that has ended.
     """
     if not attempt.is_early or attempt.outcome.state is TrialState.STOPPED:
@@ -131,10 +132,13 @@ def withhold(site: Site, attempt: Attempt) -> None:
 
 
 def _has_verdict(site: Site, attempt: Attempt) -> bool:
-    """Wait for a verdict. Return False if the trial is stopped first.
+    """Wait until it is known whether the outcomes of early forks count.
 
-    If no other trial makes the proof, this trial makes it. Without a reference trial there can be
-    no proof: then the function returns True, although the verdict is still pending.
+    If no other trial makes the proof, this trial makes it.
+
+    Returns:
+        False if the trial is stopped first. Pruning is no such stop. True also if no trial has
+        completed in a fresh kernel: then there can be no proof, and nothing is known.
     """
     policy, running = site.pool.policy, attempt.running
     control = running.control
@@ -151,6 +155,7 @@ def _has_verdict(site: Site, attempt: Attempt) -> bool:
                 break
             time.sleep(POLL_S)
     if attempt.verdict is Verdict.PENDING:
-        control.waits_for = _WAITS_FOR  # It holds no slot, so it does not count as running.
+        # The trial holds no slot. A trial that waits for something does not count as running.
+        control.waits_for = _WAITS_FOR
         prove(site, running)
     return control.stop_reason in _NO_STOP

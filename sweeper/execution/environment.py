@@ -25,7 +25,7 @@ _PROBE = Path(__file__).parent / "python_probe.py"
 #: hundreds of packages on a network disk takes more than 10 s.
 _LIMIT_S = 30.0
 #: Parts of an environment, in addition to its Python and packages, that can change results. The
-#: values are what users read for them.
+#: values are their names for users.
 _FACTS = {
     "cpu": "the processor",
     "gpus": "the GPU",
@@ -127,7 +127,7 @@ def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
 def _output(
     command: Sequence[str], env: Mapping[str, str], folder: Path | None = None
 ) -> str | None:
-    """Return the output of a command. None if it is missing, fails, or takes longer than 30 s."""
+    """Return a command's output. None if the command is missing, fails, or takes over 30 s."""
     try:
         done = subprocess.run(
             command,
@@ -139,7 +139,7 @@ def _output(
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        _log.info("%s gave no answer, so no trial states it", " ".join(command))
+        _log.info("%s gave no answer; the environment is recorded without it", " ".join(command))
         return None
     return done.stdout.decode("utf-8", "replace")
 

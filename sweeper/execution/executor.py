@@ -1,4 +1,7 @@
-"""Define the interface of executors: an executor runs the trials of a source in its slots."""
+"""Define the interface of executors: an executor runs the trials of a sweep in its slots.
+
+Each slot runs one trial at a time.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ class Executor(Protocol):
     Attributes:
         jobs: Number of slots, in each of which one trial runs at a time.
         description: Resources in addition to the slots, such as `2 GPU`. May be empty.
-        can_freeze: Whether a frozen trial frees its slot for other trials.
+        can_freeze: Whether a frozen (paused) trial frees its slot for other trials.
     """
 
     @property

@@ -23,7 +23,7 @@ def new_file(
     """Return the executed notebook of a trial before it runs, with its params. Write no file.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         spec: Spec of the trial.
         earlier: Metadata of an earlier run of this attempt, whose checkpoint the trial resumes; see
             `ExecutedNotebook`.
@@ -98,9 +98,10 @@ def env_of(
     """Return the environment variables that only the kernel of this trial gets.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         spec: Spec of the trial.
-        begun: By metric, the number of steps that a library reported in earlier attempts.
+        begun: By metric, the number after the last step that a library reported in the earlier
+            attempt.
         is_repetition: Whether the trial is repeated for a proof of forked kernels.
     """
     trial = {
@@ -125,10 +126,10 @@ def env_of(
 
 
 def _mlflow_of(site: Site, spec: TrialSpec, *, is_repetition: bool) -> dict[str, str | None]:
-    """Return where MLflow calls of the notebook itself go: into the trial's run.
+    """Return where MLflow calls in the notebook itself go: into the trial's run in MLflow.
 
-    They go to a temporary folder if MLflow has no run of the trial, as for a repetition, or gets
-    none in time, or if the kernel cannot reach MLflow's store.
+    They go to a temporary folder if MLflow has no run of the trial, as for a repetition, if MLflow
+    does not create the run in time, or if the kernel cannot reach MLflow's store.
     """
     workload = site.workload
     has_run = workload.tracking is not None and not is_repetition

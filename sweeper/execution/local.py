@@ -1,4 +1,7 @@
-"""Run trials on this machine, in slots. Each trial has a thread. Only this module uses joblib."""
+"""Run trials on this machine. Each slot is a thread of joblib that serves one trial at a time.
+
+Each trial runs on a thread of its own, so that a frozen (paused) trial can leave its slot.
+"""
 
 from __future__ import annotations
 
@@ -100,8 +103,8 @@ class _Trials:
     def serve(self) -> None:
         """Run one trial after another in a slot.
 
-        The slot turns to the next trial when a trial ends, is frozen (paused), or waits for the
-        proof of forked kernels with its outcome withheld.
+        The slot turns to the next trial when a trial ends, is frozen (paused), or has run in a
+        forked kernel and waits for the proof that forked kernels give the same results.
         """
         while (trial := self._source.next_trial()) is not None:
             running = trial[1]
@@ -112,8 +115,8 @@ class _Trials:
                     continue
                 begun = self._begun[running] = self._threads.submit(self._run, *trial)
             running.control.wait_for_rest()
-            # Two slots may notice a trial's end: this slot, and the slot where it ran before it was
-            # frozen.
+            # Two slots may notice a trial's end: this slot, and the slot where the trial ran before
+            # it was frozen. So the other slot may have removed the trial already.
             if running.control.phase is Phase.ENDED:
                 self._begun.pop(running, None)
                 begun.result()
@@ -137,6 +140,7 @@ class _Trials:
         finally:
             has_slot = running.control.phase is Phase.RUNNING
             running.control.end()
-        if not has_slot:  # No slot sees its end, so forget the trial with all its points here.
+        # No slot sees the end of a trial without a slot, so forget it and its points here.
+        if not has_slot:
             self._has_ended_elsewhere = True
             self._begun.pop(running, None)

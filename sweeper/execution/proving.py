@@ -1,6 +1,8 @@
 """Prove that forked kernels give the same results as fresh ones.
 
-A trial that completed in a fresh kernel, the reference, is repeated in forked kernels.
+A fresh kernel is a new process. A forked kernel is a fork of a process that has already imported
+the notebook's libraries. A trial that completed in a fresh kernel, the *reference*, is repeated in
+forked kernels, and all results are compared.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 def prove_forking(site: Site, running: RunningTrial) -> None:
     """Prove that kernels may be forked, if a proof is due; see `ForkPolicy.prove`.
 
-    If another slot makes the proof, wait for its result.
+    If another slot makes the proof, wait for its result. A slot runs one trial at a time.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         running: Trial whose slot makes the proof. A stop of this trial ends the proof.
     """
     control = running.control
@@ -42,10 +44,10 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
 
 
 def prove(site: Site, running: RunningTrial) -> None:
-    """Prove that kernels may be forked, if a proof is due. Do not wait for one that is under way.
+    """Prove that kernels may be forked, if a proof is due. Do not wait for a proof in progress.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         running: Trial that makes the proof. A stop of this trial ends the proof.
     """
     available = site.pool.fork_server.available
@@ -61,22 +63,23 @@ def prove(site: Site, running: RunningTrial) -> None:
 
 
 def is_usual(site: Site, spec: TrialSpec) -> bool:
-    """Return whether a trial can be the reference of a proof.
+    """Return whether a trial can be the reference, which forked kernels repeat for the proof.
 
-    Two kinds of trials cannot: those that resume from a checkpoint, whose outputs differ, and those
-    for which a name has another value than in the shared cells, because they began before the
-    parameters file changed.
+    Two kinds of trials cannot. A trial that resumes from a checkpoint has other outputs. A trial
+    that began before the parameters file changed may have other values than the cells tagged
+    `shared`, which run once for all forked kernels.
     """
     return spec.continues is None and not changed_since(site.workload, spec)
 
 
 def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
-    """Use a completed trial as the reference of a proof, or its times for advice on shared cells.
+    """Learn from a completed trial, unless `is_usual` excludes it.
 
-    Trials that are not usual are left out; see `is_usual`.
+    A trial in a fresh kernel is offered as the reference of the proof. The times of a trial in a
+    forked kernel show which cells to tag `shared`, which lets them run once for all trials.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         attempt: Last attempt at the trial.
         duration_s: Duration of the trial in seconds, including the wait for its kernel.
     """
@@ -101,7 +104,7 @@ def _repeat(
     """Run the reference trial once more, in a temporary folder.
 
     Args:
-        site: Site of the trial.
+        site: Resources that the trials of this machine use.
         running: Trial whose slot makes the proof.
         reference: Trial to repeat.
         origin: How the kernel of the repetition must be made.

@@ -31,7 +31,7 @@ def packages_in(folders: Sequence[str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # The first entry is the folder of this script.
+    del sys.path[0]  # The first entry is the folder of this script, which kernels do not search.
     python = {
         "implementation": sys.implementation.name,
         "version": ".".join(map(str, sys.version_info[:3])),

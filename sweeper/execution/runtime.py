@@ -1,4 +1,8 @@
-"""Guard the processes of a sweep on this machine: they are marked, and end with the sweep."""
+"""Guard the processes of a sweep on this machine, so that they end with the sweep.
+
+An environment variable marks each process. The guard, two processes, ends the marked processes when
+the sweep has ended or was killed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
     """Guard a sweep: its processes and private folder do not outlive this process, even if killed.
 
     Yields:
-        First part of the marks of the sweep's processes, and the path of its private folder.
+        Text with which the marks of the sweep's processes begin, and the sweep's private folder.
     """
     clear_up(study_folder)
     token = mark_of(study_folder) + secrets.token_hex(4)

@@ -17,14 +17,14 @@ _NOT_BY_THE_KERNEL = frozenset(
     {Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.FILE, Reason.INTERNAL}
 )
 
-#: Origin of the kernel for a trial that runs again.
+#: How the kernel is made for a trial that runs again: as a new process, for this reason.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")
-#: Origin of a kernel that replaces another one, which did not start.
+#: How a kernel is made that replaces another one, which did not start.
 AFTER_NO_KERNEL = KernelOrigin(reason="an earlier kernel of this trial did not start")
 
 
 class SecondRun(Enum):
-    """Why a trial that failed in a forked kernel runs again in a started one."""
+    """Why a trial that failed in a forked kernel runs again in a fresh one, a new process."""
 
     KERNEL_LOST = auto()  # The process from which the kernel was forked has ended.
     COMPARISON = auto()  # If the trial does not fail again, forking has caused the failure.
@@ -37,7 +37,7 @@ def decide_second_run(
 
     Args:
         result: How the kernel ended.
-        outcome: What the trial has come to.
+        outcome: Outcome of the first run.
         took_s: Running time of the trial in seconds.
         is_stopped: Whether the trial was asked to stop.
     """

@@ -46,7 +46,8 @@ class Site:
         sources: Sources of the scores, learned from completed trials.
         environment: Name of the file that describes the trials' environment. Empty if there is
             none.
-        slots: Number of trials that run at once. 1 where a trial cannot free its slot.
+        slots: Number of trials that run at once. 1 if a trial that waits cannot let another one run
+            in its place, as on a cluster.
     """
 
     workload: Workload
@@ -66,14 +67,14 @@ def opened_site(
 ) -> Iterator[Site]:
     """Open the resources of a sweep on this machine. No process of the sweep outlives the block.
 
-    Open only one site per machine and study. Each site first ends all processes that have the mark
-    of the study's folder, including those of another site.
+    Open only one site per machine and study. Each site first ends all processes whose environment
+    has the mark of the study's folder (see `mark_of`), including those of another site.
 
     Args:
         workload: What the trials of the sweep have in common.
         places: Object that assigns memory and GPUs of this machine to trials.
         time_left: Time that the sweep has left.
-        slots: Number of trials that run at once. 1 where a trial cannot free its slot.
+        slots: Number of trials that run at once; see `Site`.
     """
     raise_descriptor_limit()
     with (
@@ -114,7 +115,8 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
         random_seed=workload.seed_of_shared_cells,
     )
     # Some libraries behave differently if they see no GPU when they are imported. So the zygote,
-    # which imports them, sees all GPUs of the sweep. Each trial later gets only some of the GPUs.
+    # which imports them and from which kernels are forked, sees all GPUs of the sweep. Each trial
+    # later gets only some of the GPUs.
     visible = ",".join(gpu.uuid for gpu in places.gpus)
     return KernelPool(
         setup,
@@ -126,7 +128,8 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
 
 def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
     """Store a description of the trials' environment. Return its name, or "" if it is unknown."""
-    # Mark the processes that describe the environment too, so that they end with the sweep.
+    # Mark the processes that describe the environment too: the guard ends marked processes with the
+    # sweep.
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
     try:
         found = environment_of(

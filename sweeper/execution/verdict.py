@@ -141,7 +141,8 @@ def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
     """Return the outcome of a trial that a bug of the sweeper has ended, and log the bug."""
     _log.exception("trial %s", spec.run_id)
     message = f"{type(error).__name__}: {error}"
-    if is_of_the_machine(error):  # The sweep lacks memory, for example: run the trial again.
+    # The machine may be the cause, for example if the sweep lacks memory: run the trial again.
+    if is_of_the_machine(error):
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL, message=message)
     return failed(Reason.INTERNAL, message)
 
@@ -313,7 +314,7 @@ def _cell_failed(error: str, *, was_short: bool) -> TrialOutcome:
     fault = fault_in(error)
     if fault in _OUT_OF:
         return failed(_OUT_OF[fault], error)
-    if fault is Fault.DISK:  # Every other trial would find it full, too, so the sweep stops.
+    if fault is Fault.DISK:  # Every other trial would find the disk full, too: stop the sweep.
         message = f"a disk or /dev/shm is full, or a file cannot be written: {error}"
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
     if was_short and fault is Fault.LOST_PROCESS:

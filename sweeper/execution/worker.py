@@ -127,10 +127,10 @@ class Worker:
     def _second_run(self, why: SecondRun, first: Attempt) -> Attempt:
         """Run a failed trial again in a fresh kernel.
 
-        If the trial does not fail there, forking was the cause, and no more kernels are forked.
-        Failures of one kind are compared only once. A second run for comparison does not resume the
-        checkpoint of the run that failed. The exception is a trial that resumes an earlier attempt,
-        because the work of that attempt would be lost.
+        The second run may be a comparison. If the trial does not fail there, forking was the cause,
+        and no more kernels are forked. Failures of one kind are compared only once. A comparison
+        does not resume the checkpoint of the run that failed. The exception is a trial that resumes
+        an earlier attempt, because the work of that attempt would be lost.
 
         Args:
             why: Why the trial runs again.

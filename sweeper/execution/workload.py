@@ -40,10 +40,11 @@ class Workload:
         data: Data that the trials read. None if the parameters file names none.
         tracking: MLflow tracking URI with its password, for MLflow calls in the notebook itself.
             None if these calls go where the notebook says.
-        observed: What a run depends on that is only observed, to draft a parameters file: its
-            kernel records the numbers that the notebook computes. None for the trials of a study.
-        random_seed: Seed with which the random generators of all trials begin. None if those of
-            each trial begin with its own seed.
+        observed: Fingerprint of an observed run, which states what the run depends on. An observed
+            run is made only to draft a parameters file. Its kernel records the numbers that the
+            notebook computes. None for the trials of a study.
+        random_seed: Seed with which the random generators of all trials begin. None if they begin
+            with each trial's own seed.
         replaces_seeds: Whether a trial's seed replaces the seeds that the notebook sets in
             libraries, as when trials are repeated with several seeds.
     """
@@ -79,7 +80,7 @@ class Workload:
 
     @property
     def code(self) -> str:
-        """All code that the trials run: that of the notebook, and that of frozen local modules."""
+        """All code that the trials run: of the notebook, and of local modules in the snapshot."""
         cells = [cell.source for cell in self.notebook.fresh_copy(self.kernel_name).cells]
         return "\n".join([*cells, *self.frozen.values()])
 

@@ -1,4 +1,4 @@
-"""The processors, memory and GPUs of a machine, which trials share. Only this folder uses NVML.
+"""The processors, memory and GPUs of a machine, which trials share.
 
-Other folders decide which trial runs next, and what its outcome means.
+Only this folder uses NVML, NVIDIA's management library. Other folders decide which trial runs next.
 """

@@ -18,9 +18,9 @@ _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
 #: is most likely a typing error.
 _MOST_JOBS = 1000
 _ROOT = Path("/")
-#: Files of a memory control group with its limit and its used memory, and the keys in its
-#: `memory.stat` of used memory that Linux frees as soon as it is needed: caches of files. First of
-#: version 2, then of version 1.
+#: Names for version 2 and for version 1 of Linux's control groups: the file with a group's memory
+#: limit, the file with its used memory, and the keys of file caches in its `memory.stat`. Linux
+#: frees file caches as soon as memory is needed, so they count as free.
 _GROUP_FILES = (
     ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable")),
     (
@@ -31,10 +31,10 @@ _GROUP_FILES = (
 )
 #: Version 1 states no limit as a number of bytes above this one.
 _NO_LIMIT_BYTES = 2**62
-#: Trials may be frozen while less than this share of the allowed file descriptors, processes and
-#: threads is in use (chosen, not measured). A frozen trial holds 22 descriptors of the sweep's
-#: process, and about 12 threads in its kernel (counted on Linux). The last quarter is left for
-#: trials that begin, which need as many.
+#: Trials may be frozen (paused) while less than this share of the allowed file descriptors, and of
+#: the allowed processes and threads, is in use (chosen, not measured). A frozen trial holds 22
+#: descriptors of the sweep's process, and about 12 threads in its kernel (counted on Linux). The
+#: last quarter is left for trials that begin, which need as many.
 _MOST_IN_USE = 0.75
 #: Index of the number of threads in what `stat_of` returns.
 _THREADS_FIELD = 17
@@ -237,7 +237,7 @@ def _control_groups(root: Path, wanted: str, pid: str = "self") -> Iterator[Path
 
     Args:
         root: Root of the file system.
-        wanted: What the groups control, such as `memory`. Version 2 controls everything in one.
+        wanted: What the groups control, such as `memory`. A group of version 2 controls everything.
         pid: The process. Default: this one.
     """
     for line in _read(root / "proc" / pid / "cgroup").splitlines():

@@ -60,7 +60,8 @@ class Claims:
         """Keep other sweeps from reserving memory of a GPU while the block runs.
 
         Yields:
-            Whether this succeeded. False if another sweep is reserving memory at this moment.
+            Whether this sweep may reserve memory now. False if another sweep is doing so at this
+            moment.
         """
         is_on = self._is_on()
         lock = FileLock(self._folder / "gate.lock")
@@ -87,7 +88,7 @@ class Claims:
                 Path(alive.lock_file).unlink(missing_ok=True)
                 alive.release()
                 continue
-            # The file may have been removed meanwhile.
+            # The other sweep may have ended and removed its file meanwhile.
             with suppress(OSError, LookupError, ValueError, TypeError):
                 stated = json.loads(path.read_text())
                 found += [

@@ -46,7 +46,7 @@ class Obstacle(Enum):
     NO_ROOM = ""  # The GPU's figures in the message already show that too little memory is free.
     ONE_PROCESS = " and accepts one trial at a time (EXCLUSIVE_PROCESS)"
     ONE_TRIAL = " and is used by one trial alone"
-    UNKNOWN_PEAKS = " and accepts one more trial when the peaks of these are known"
+    UNKNOWN_PEAKS = " and accepts one more trial when the memory peaks of these trials are known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Room:
         free_bytes: Bytes that can be reserved for another trial. Negative if trials and programs
             use or reserve more than the GPU has.
         foreign_bytes: Bytes that are used by programs other than the user's trials.
-        usable_bytes: Bytes that trials may use if nothing else does.
+        usable_bytes: Bytes that trials may use if no other program uses the GPU.
     """
 
     gpu: Gpu
@@ -152,7 +152,10 @@ class GpuMemory:
             _log.warning("%s runs no more trials of this sweep: %s", gpu.uuid, why)
 
     def on(self, gpu: Gpu) -> list[Place]:
-        """Return the device assignments of the trials that have memory on a GPU."""
+        """Return the device assignments of the trials that have memory on a GPU.
+
+        A frozen (paused) trial whose memory was moved to host memory is not one of them.
+        """
         return [place for place in self.places if gpu in place.gpus and not place.is_off]
 
     def publish(self) -> None:
@@ -198,7 +201,8 @@ class GpuMemory:
         Args:
             gpu: The GPU.
             used_bytes: Memory that all processes use. None if it is unknown.
-            is_lone: Whether no other sweep has reserved memory of the GPU.
+            is_lone: Whether no other sweep has reserved memory of the GPU. Then the growth of
+                the used memory shows what a single trial uses.
 
         Returns:
             Whether the memory of all these trials is known.
@@ -284,8 +288,8 @@ class GpuMemory:
     def rooms(self, place: Place) -> list[Room]:
         """Return the memory of the GPUs on which a trial may begin, or to which it returns.
 
-        A trial that must run alone has failed for lack of memory. So it does not begin on a GPU
-        that can give it less memory than another one.
+        A trial that must run alone ran out of memory before. So it does not begin on a GPU that can
+        give it clearly less memory than another one.
         """
         gpus = place.gpus if place.is_off else self.gpus
         measured = [self.measure(gpu) for gpu in gpus]
@@ -349,8 +353,8 @@ def in_gb(n_bytes: int | None) -> str:
 def _growth_since_start(place: Place, used_bytes: int | None) -> int | None:
     """Return by how many bytes the use of a GPU has grown since its only trial began.
 
-    In a container, the driver knows processes by other ids. But if a trial is alone on its GPU, all
-    memory that is used in addition since it began is the trial's. Return None if it is not known.
+    In a container, the driver knows processes by other ids. But if a trial is alone on its GPU, the
+    growth since it began is the memory of this trial. Return None if the growth is not known.
     """
     before_bytes = place.used_before_bytes
     if used_bytes is None or before_bytes is None:

@@ -112,7 +112,10 @@ class Mps:
                     _log.warning(message, gpu.uuid, why, _TURNS)
 
     def close(self) -> None:
-        """End the daemons after all kernels have ended. The guard kills a daemon that remains."""
+        """End the daemons after all kernels have ended.
+
+        If a daemon does not end, the sweep's guard process kills it.
+        """
         for env in self._daemons.values():
             _ask("quit", env)
 

@@ -11,8 +11,8 @@ from ..trials import GpuUse, Phase, RunningTrial, TrialSpec
 from .claims import Claim
 from .nvml import CONTEXT_BYTES, Gpu
 
-#: A trial's memory counts as grown if it is more than this many times the largest memory before
-#: (chosen, not measured).
+#: A trial's memory counts as grown if it is more than this many times as large as when it last
+#: counted as grown (chosen, not measured).
 _STEADY = 1.02
 
 
@@ -25,8 +25,9 @@ class Place:
         running: The running trial.
         gpus: GPUs of the trial. Empty while the trial waits, and on a machine without GPUs.
         env: Environment variables for the trial's kernel.
-        memory_fraction: Fraction of the GPU's memory that torch may allocate. None if users do not
-            state the memory of trials.
+        memory_fraction: Fraction of the GPU's memory that torch may allocate. None if torch may
+            allocate all of it, because `resources.gpu_memory` does not state the memory of trials,
+            or because the whole GPU is reserved for the trial.
         claim_bytes: Bytes of the GPU's memory that are reserved for the trial. None if the whole
             GPU is reserved.
         is_alone: Whether no other trial of the sweep has run on the machine since the trial began.
@@ -37,10 +38,10 @@ class Place:
             None if other trials used the GPU.
         kills_before: Number of processes that the system had killed for lack of memory when the
             trial began.
-        stays: Whether the trial keeps its GPU memory while it is frozen, because the driver has
-            refused to move this memory to host memory.
+        stays: Whether the trial keeps its GPU memory while it is frozen (paused), because the
+            driver has refused to move this memory to host memory.
         is_off: Whether the trial is frozen and its GPU memory was moved to host memory.
-        has_run: Whether the notebook has run to its end, so that the kernel is shutting down.
+        has_run: Whether the notebook no longer runs, so that the kernel is shutting down.
         has_ended: Whether the trial has ended, and its kernel too.
         pids: Ids of the trial's processes whose GPU memory was moved to host memory.
         look: Event that makes a waiting trial check again whether it can begin.
@@ -98,7 +99,7 @@ class Place:
         return Claim(claim_bytes=claim_bytes, used_bytes=self._taken.get(gpu.uuid, claim_bytes))
 
     def watch(self, busy_share: float | None, look_s: float, settled_s: float) -> None:
-        """Update whether the trial's peak of GPU memory is known. Call this once in each check.
+        """Update whether the trial's peak of GPU memory is known. Call this once per check.
 
         Args:
             busy_share: Share of the time since the last check in which the GPU was busy. None if
@@ -113,7 +114,7 @@ class Place:
         if self._steady_since_s is None or peak_bytes > _STEADY * self._steady_bytes:
             self._steady_bytes = peak_bytes
             self._steady_since_s = now_s
-        # A trial is only frozen after a report, so a frozen trial has worked.
+        # A trial is only frozen after a report, so the training of a frozen trial has begun.
         has_worked = self.running.points.steps >= 2 or self.is_frozen
         is_at_work = has_worked or sum(self._busy_shares) * look_s >= settled_s
         if is_at_work and now_s - self._steady_since_s >= settled_s:
@@ -122,8 +123,9 @@ class Place:
     def use(self, torch_bytes: int | None = None) -> GpuUse:
         """Return the trial's peak of GPU memory and how busy its GPUs were.
 
-        The peak is the larger one of two values: that of the driver and that of torch. It is None
-        if the driver saw no used memory although the GPU was busy: then it cannot measure memory.
+        The peak is the larger one of two values: that of the driver and that of torch. If the
+        driver's value is 0, it counts only if the driver says that the GPU did no work. Otherwise,
+        the driver cannot measure memory. The peak is None if no value is left.
 
         Args:
             torch_bytes: Largest GPU memory that torch has reserved, in bytes. None if unknown.

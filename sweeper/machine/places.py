@@ -49,7 +49,8 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-#: Environment variables that keep JAX and TensorFlow from reserving most of a GPU at their start.
+#: Environment variables that keep JAX and TensorFlow from reserving most of a GPU's memory at their
+#: start.
 _TAKE_WHAT_IS_NEEDED = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
@@ -64,8 +65,9 @@ _SETTLED_S = 10.0
 #: fraction of the total memory that CUDA reports, which is up to 4 % less than the total that NVML
 #: reports. A trial that uses exactly the stated memory must not fail because of this difference.
 _CAP = 1.05
-#: Host memory counts as free of other sweeps if at least this share of it is free, apart from what
-#: this sweep and other programs use (chosen, not measured).
+#: A sweep counts as alone on its machine if the kernels of other sweeps use little host memory. Of
+#: their memory and the free memory together, at least this share must be free (chosen, not
+#: measured).
 _EMPTY_SHARE = 0.95
 #: A trial is frozen (its kernel is paused) only if this many times its memory is free on the
 #: machine (chosen, not measured): once for the trial that gets its slot, and once for the growth of
@@ -90,7 +92,7 @@ class Wait:
         details: Figures and names, which change often. May be empty.
         is_for_others: Whether no trial of this sweep runs, so that the sweep waits for other sweeps
             or programs.
-        blocked: Frozen trials that use what the trial waits for.
+        blocked: Frozen (paused) trials that use what the trial waits for.
     """
 
     what: str
@@ -154,9 +156,9 @@ class Places:
         self._lock = threading.RLock()
         self._queue: list[Place] = []
         self._is_watching = False
-        #: Whether users were told that the memory of trials cannot be measured, and that a trial
-        #: waits for another sweep.
+        #: Whether users were warned that the memory of trials cannot be measured.
         self._has_warned = False
+        #: Whether users were warned that a trial waits for other sweeps or programs.
         self._has_told = False
 
     @classmethod
@@ -234,7 +236,9 @@ class Places:
 
     @contextmanager
     def opened(self, *, folder: Path, token: str) -> Iterator[None]:
-        """Let trials `lease` GPUs while the block runs. Start MPS before it, and clean up after it.
+        """Let trials get GPUs by `lease` while the block runs.
+
+        Start MPS before the block. After it, end MPS and withdraw this sweep's memory reservations.
 
         Args:
             folder: Private folder of the sweep, with a short path.
@@ -295,7 +299,7 @@ class Places:
             _log.warning("%s; the sweep continues without it", why)
 
     def machine_of(self, place: Place) -> Machine:
-        """Return the functions that freeze and thaw a trial on this machine."""
+        """Return what this machine can do when a trial is frozen, as functions for this trial."""
         return Machine(
             blocked=partial(self._blocked, place),
             can_leave_gpu=partial(self._can_leave, place),
@@ -308,9 +312,9 @@ class Places:
     def _blocked(self, place: Place) -> Blocked | None:
         """Return why a trial cannot be frozen now, or None if it can.
 
-        A trial is only frozen if another trial could then begin in its slot. This other trial is
-        the first one in the queue. If the queue is empty, a new trial with the same memory
-        reservation is assumed.
+        A trial is frozen (paused) so that another trial can run in its slot. So it is frozen only
+        if the other trial could then begin. The other trial is the first one in the queue. If the
+        queue is empty, a new trial with the same memory reservation is assumed.
         """
         with self._lock:
             if place.spec.alone_on is not None:
@@ -347,9 +351,9 @@ class Places:
         return Blocked() if does_wait else self._blocked_on_gpu(other, rooms)
 
     def _blocked_on_host(self) -> Blocked:
-        """Return the frozen trials, which block a trial for which host memory is lacking.
+        """Return the frozen trials, because their host memory keeps another trial from beginning.
 
-        While a kernel is shutting down, return none of them, because its end will free memory.
+        While a kernel is shutting down, return no trial, because its end will free memory.
         """
         places = self._gpus.places
         if any(place.is_ending for place in places):
@@ -381,7 +385,8 @@ class Places:
         if len(blocked) < needed:
             return Blocked()
         if self._gpus.claim_bytes(place) is None:
-            # A GPU becomes empty only if all its trials leave, so that with the fewest is enough.
+            # The trial needs empty GPUs, which all other trials must leave. So choose the GPUs with
+            # the fewest trials.
             blocked = sorted(blocked, key=lambda room: len(room.places))[:needed]
         frozen = [one.running.control for room in blocked for one in room.places if one.is_frozen]
         return Blocked(by=frozen, lacks_gpu=True)
@@ -404,15 +409,15 @@ class Places:
     def _movable_bytes(self, place: Place) -> int | None:
         """Return how many bytes of a trial's GPU memory can be moved to host memory.
 
-        Return None if they cannot be moved. This is so as long as the whole GPU is reserved for the
-        trial, because its largest GPU memory is then not known yet.
+        Return None if they cannot be moved. This is also so while the whole GPU is reserved for the
+        trial, because the peak of its GPU memory is not known then.
         """
         if self._checkpoints is None or place.stays or place.claim_bytes is None:
             return None
         return place.use().peak_bytes or None
 
     def _can_leave(self, place: Place) -> bool:
-        """Return whether a trial's GPU memory can be moved to host memory, where it fits."""
+        """Return whether a trial's GPU memory can be moved to host memory, and fits there."""
         with self._lock:
             moved_bytes = self._movable_bytes(place)
             return moved_bytes is not None and self._has_host_memory(place, more_bytes=moved_bytes)
@@ -496,7 +501,7 @@ class Places:
 
         Args:
             place: Device assignment of the trial.
-            outcome: Outcome of the trial before the correction.
+            outcome: Outcome of the trial, without regard to its use of memory and GPUs.
             fault: Fault that the trial's error reports. None if it reports no known fault.
             torch_bytes: Largest GPU memory that torch in the kernel has reserved, in bytes. None if
                 the notebook does not use torch on a GPU.
@@ -545,7 +550,8 @@ class Places:
         used_bytes = 0
         for pid, mark in marked_processes("").items():
             if not mark.startswith(self._token) and shares_memory_with(pid, self._root):
-                used_bytes += own_memory_of(pid) or 0  # Children are listed, too.
+                # Child processes bear a mark, too. So each process counts without its children.
+                used_bytes += own_memory_of(pid) or 0
         return free_bytes < _EMPTY_SHARE * (free_bytes + used_bytes)
 
     def _learn(self, place: Place, peak_bytes: int | None) -> None:
@@ -643,9 +649,9 @@ class Places:
             return self._begin_on_gpus(place)
 
     def _wait_for_machine(self, place: Place) -> Wait | None:
-        """Return for which trials a trial waits, because one of them must be alone.
+        """Return what a trial waits for if this trial, or a running one, must run alone.
 
-        Return None if the trial can begin as far as the machine is concerned.
+        Return None if the trial need not wait for this reason.
         """
         others = [trial for trial in self._gpus.places if trial is not place]
         alone = [one for one in (place, *others) if one.spec.alone_on is AloneOn.MACHINE]
@@ -703,7 +709,7 @@ class Places:
     def _note_start(self, place: Place, rooms: Sequence[Room]) -> None:
         """Store what a trial gets when it begins, and who else uses its GPU at that moment.
 
-        These values stay the same when the trial is frozen and continues.
+        This is not done again when the trial was frozen and returns to its GPU.
         """
         place.kills_before = oom_kills(self._root)
         if not rooms:
@@ -743,7 +749,7 @@ def _why_not_off(
     if not gpus:
         return "this machine has no GPU that the sweep uses"
     if resources.mps == "auto":
-        return "the driver cannot do it with MPS; set mps: off"
+        return "the driver cannot move memory of processes that use MPS; set mps: off"
     if resources.gpus_per_trial > 1:
-        return "the sweep does it only with gpus_per_trial: 1"
+        return "the sweep moves GPU memory only with gpus_per_trial: 1"
     return checkpoints.obstacle()

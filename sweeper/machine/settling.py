@@ -42,7 +42,8 @@ class Circumstances:
 def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
     """Return the outcome of a failed trial, corrected by the conditions under which it ran.
 
-    - A trial that ran out of memory although it ran alone is infeasible.
+    - A trial that ran out of memory although it ran alone is infeasible: no trial with its params
+      fits into memory.
     - A trial that ran out of memory alone in its sweep, but next to another sweep, ends as stopped,
       so that it runs again.
     - A trial whose GPU has failed or no longer answers ends as stopped, so that it runs again on

@@ -1,9 +1,10 @@
-"""Take the processes of a frozen trial off their GPU, and bring them back with the same memory.
+"""Move the GPU memory of a frozen (paused) trial's processes to host memory, and back later.
 
-NVIDIA's driver does both from outside of a process (CUDA process checkpointing, driver 570 and
-newer). It lets submitted work end, copies the process's GPU memory to host memory, and releases the
-GPU. Later the memory returns to the same addresses. A thread of the process does the copying, so
-the process must not be paused meanwhile.
+Other trials can use the GPU meanwhile. NVIDIA's driver moves the memory of a process at the request
+of another process (CUDA process checkpointing, driver 570 and newer). It lets submitted work end,
+copies the process's GPU memory to host memory, and releases the GPU. Later the memory returns to
+the same addresses. A thread of the process does the copying, so the process must not be paused
+meanwhile.
 
 This was tested with a stand-in for the driver. It has never run on a real GPU.
 """
@@ -15,8 +16,8 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-#: A process must end its submitted work and accept the lock within this time. A process that waits
-#: for another GPU never accepts it (chosen, not measured).
+#: A process must end its submitted work and accept the driver's lock within this time (chosen, not
+#: measured). A process that waits for another GPU never accepts the lock.
 _LOCK_MS = 2000
 
 
@@ -25,17 +26,17 @@ class DriverError(Exception):
 
 
 class SuspensionError(Exception):
-    """The driver did not bring a process back to its GPU. The process cannot continue."""
+    """The driver left a process locked, or without its GPU memory. The process cannot continue."""
 
 
 class CudaCheckpoints:
-    """NVIDIA's calls that take one process off its GPU and bring it back (package cuda-core).
+    """NVIDIA's calls that move the GPU memory of a process to host memory and back (cuda-core).
 
     All calls but `obstacle` raise DriverError if the driver refuses.
     """
 
     def obstacle(self) -> str | None:
-        """Return why this machine cannot take processes off a GPU, with the remedy.
+        """Return why this machine cannot move GPU memory to host memory, with the remedy.
 
         Return None if nothing is known that prevents it.
         """

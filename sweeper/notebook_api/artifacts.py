@@ -1,4 +1,7 @@
-"""Save files of a trial for other studies and for people. Import only the standard library."""
+"""Save files of a trial as its artifacts, for other studies and for people.
+
+This module imports only the standard library, so that a notebook imports it fast.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from secrets import token_hex
 from .calls import trial
 from .disks import insist
 
-#: End of the names of files and folders that are still being written.
+#: Suffix of the names of files and folders that are still being written.
 PART = ".part"
 
 
 def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
     """Save a copy of a file or folder as an artifact of the trial, for other studies and people.
 
-    The parameters file of another study names it under `inputs`. An artifact with the same name is
-    replaced when the new copy is complete on the disk. So the best model so far can be saved again
-    and again. In a notebook that is run by hand, the folder is `./artifacts/by-hand`.
+    To use the artifact in another study, name it under `inputs` in that study's parameters file. An
+    artifact with the same name is replaced when the new copy is complete on the disk. So you can
+    save the best model so far again and again. In a notebook that is run by hand, artifacts are
+    saved in `./artifacts/by-hand`.
 
     Args:
         path: File or folder to copy. Symbolic links are followed. No other trial may write it: all
@@ -55,7 +59,7 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         )
     folder = Path(os.path.abspath(trial().artifact_folder))
     place = folder / name
-    if place.exists() and source.samefile(place):  # A library has written the artifact itself.
+    if place.exists() and source.samefile(place):  # A library wrote the artifact in place.
         return place
     if folder.is_relative_to(source):
         raise ValueError(

@@ -31,7 +31,7 @@ class TrialInfo:
 
     Attributes:
         number: Trial number in the study, from 0.
-        run_id: The number with four digits. `"by-hand"` outside of a sweep.
+        run_id: The number with four digits or more, as in `0007`. `"by-hand"` outside of a sweep.
         params: Swept parameters of this trial. Empty outside of a sweep.
         seed: Seed of the trial, for `seed_everything` and `seeded_loader`.
         attempt: Number of the attempt, from 1. It grows each time the trial is run again after an
@@ -52,8 +52,8 @@ class TrialInfo:
     def checkpoint_dir(self) -> Path:
         """Folder of the trial's checkpoints, the same in all attempts. It is made at first use.
 
-        An attempt that finds any file in it counts as resumed: it keeps the trial's artifacts and
-        earlier scores.
+        If this folder contains any file when an attempt begins, the attempt counts as resumed: the
+        artifacts and scores of the earlier attempts are kept.
         """
         return _made(self.folder)
 
@@ -81,10 +81,10 @@ class TrialPruned(Exception):
 
 
 class TrialStopped(Exception):
-    """Raised by `report` in a trial that is stopped with its sweep. Do not catch it.
+    """Raised by `report` in a trial that is stopped, alone or with its sweep. Do not catch it.
 
-    `finally` blocks run, and may save a checkpoint. The next sweep of the study runs the trial
-    again.
+    `finally` blocks run, and may save a checkpoint. If the trial was stopped with its sweep, the
+    next sweep of the study runs it again. A trial that you stopped alone is not run again.
     """
 
 
@@ -130,8 +130,8 @@ def report(step: int, **metrics: Any) -> None:
     Raises:
         TypeError: The step is missing or not an integer, or a metric is not a number.
         TrialPruned: The pruner ends this trial early.
-        TrialStopped: The sweep is being stopped, for example because its machine is reclaimed, and
-            the notebook has not called `should_stop`.
+        TrialStopped: This trial or the sweep is being stopped, for example because its machine is
+            reclaimed, and the notebook has not called `should_stop`.
     """
     whole = _floats("report", {"step": step})["step"]
     if not whole.is_integer() or whole != step:
@@ -141,7 +141,12 @@ def report(step: int, **metrics: Any) -> None:
 
 
 def observed(point: Point) -> None:
-    """Send a point that a library has reported. Raise an exception as `report` does."""
+    """Send the sweep a point (values at one step) that a library has logged.
+
+    Raises:
+        TrialPruned: As `report` raises it.
+        TrialStopped: As `report` raises it.
+    """
     path = os.environ.get(REPORTS_VARIABLE)
     if path is not None and send(path, point.encode()):
         _end_if_asked()
@@ -152,7 +157,8 @@ def _end_if_asked() -> None:
 
     Raises:
         TrialPruned: The pruner ends the trial early.
-        TrialStopped: The sweep is being stopped, and the notebook does not call `should_stop`.
+        TrialStopped: The trial or its sweep is being stopped, and the notebook has not called
+            `should_stop`.
     """
     request = _stop_request()
     if request is None:
@@ -160,7 +166,8 @@ def _end_if_asked() -> None:
     is_pruned = request["kind"] == StopReason.PRUNED
     if HANDLES_STOP in _announced and not is_pruned:
         return  # The notebook will ask `should_stop`, and save its state before it ends.
-    # This message tells the sweep to wait for `finally` blocks before it interrupts the kernel.
+    # This message makes the sweep wait for the notebook's `finally` blocks, before the sweep
+    # interrupts the kernel.
     _announce(RAISING, is_new=True)
     raise (TrialPruned if is_pruned else TrialStopped)(request["message"])
 
@@ -168,9 +175,10 @@ def _end_if_asked() -> None:
 def should_stop() -> bool:
     """Return whether the trial should save its state and leave its training loop.
 
-    True when the sweep is being stopped by Ctrl-C, SIGTERM, or its time limit. A trial that calls
-    this function is interrupted only after about half of the grace time (`limits.grace`), and its
-    `report` raises no `TrialStopped`. Cells after this one do not run. Always False in a notebook
+    True when the sweep is being stopped by Ctrl-C, SIGTERM, or its time limit, or when a user stops
+    this trial. A trial that calls this function is interrupted only after about half of the grace
+    time (`limits.grace`), and its `report` raises no `TrialStopped`. When this function has
+    returned True, no later cell runs. Always False in a trial that is pruned, and in a notebook
     that is run by hand.
     """
     _announce(HANDLES_STOP)

@@ -1,6 +1,7 @@
-"""Save and load the whole state of a training, so that the training resumes with the same bits.
+"""Save and load the whole state of a training, so that a resumed training gives the same bits.
 
-These functions run in the kernel. torch and numpy are used only if the notebook has imported them.
+These functions run in the kernel. To save, they use torch and numpy only if the notebook has
+imported them. To load a checkpoint that was saved with torch or numpy, they import the library.
 
 A checkpoint is a pickle in a ZIP file, in torch's format if torch is imported. The checksums of the
 ZIP file reveal incomplete and changed files. Loading a pickle can run code, so load only your own
@@ -73,7 +74,8 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
     except OSError as error:
         if not is_in_sweep():
             if isinstance(error.__cause__, FileNotFoundError):
-                return write()  # Another process has removed the unfinished file or its folder.
+                # Another process has removed the unfinished file or its folder, so write it again.
+                return write()
             raise
         if not _left_out:
             warnings.warn(
@@ -107,8 +109,8 @@ def _saved(content: Mapping[str, Any], folder: Path, keep: int) -> Path:
 def load_checkpoint(**state: Any) -> dict[str, Any] | None:
     """Restore the state of this trial's newest complete checkpoint, if there is one.
 
-    Objects are restored in place, on their devices, and random states last, so that the training
-    continues with the same bits::
+    Objects are restored in place, on their devices, and random states last. So the training gives
+    the same bits as without an interruption::
 
         saved = sweeper.load_checkpoint(model=model, optimizer=optimizer, loader=loader)
         first = (saved or {"epoch": -1})["epoch"] + 1
@@ -164,7 +166,10 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def is_checkpoint(name: str) -> bool:
-    """Return whether a file has the name of a checkpoint. A written checkpoint never changes."""
+    """Return whether a file has the name of a checkpoint.
+
+    A file with such a name never changes: checkpoints are written under another name, then renamed.
+    """
     return _NAME.fullmatch(name) is not None
 
 
@@ -199,7 +204,7 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
         state: Objects to restore, by name.
 
     Returns:
-        The stored values without a state, by name.
+        The stored values that are not states of objects, by name.
 
     Raises:
         ValueError: A name is not that of a saved state, or a state does not fit its object.
@@ -290,7 +295,7 @@ def write_file(content: Mapping[str, Any], path: Path) -> None:
     """
     part = path.with_name(path.name + PART)
     try:
-        for abandoned in path.parent.glob(f"*.ckpt{PART}"):  # An earlier attempt was killed.
+        for abandoned in path.parent.glob(f"*.ckpt{PART}"):  # An earlier write was killed.
             abandoned.unlink(missing_ok=True)
         with part.open("wb") as file:
             _dump(content, file)

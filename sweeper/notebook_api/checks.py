@@ -216,8 +216,8 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
 
     The state is written to a temporary file, and one training step is run. Then the file is loaded.
     The whole state must be as before, bit for bit, and a second step must have the same results as
-    the first step. At the end, the file is loaded once more. After that, only gradients, and state
-    that the checkpoint lacks, differ from those before the check.
+    the first step. At the end, the file is loaded once more, so that everything is as before the
+    check, except gradients and state that the checkpoint lacks.
 
     Args:
         step: Function that runs one training step, called as `step(**state)`. Its return value,
@@ -307,7 +307,7 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=4)
-        self.fast = True  # Write no references between parts of the value.
+        self.fast = True  # Without references between parts, equal values have equal bytes.
 
     def persistent_id(self, value: Any) -> Any:
         torch = sys.modules.get("torch")

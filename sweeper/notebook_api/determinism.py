@@ -60,7 +60,8 @@ def seed_everything(seed: int, strict: bool = False) -> None:
     # `use_deterministic_algorithms` also makes torch fill new memory, which costs time and does not
     # change results. mypy does not know this property of torch's module.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.set_num_threads(torch.get_num_threads())  # Keep MKL from using fewer threads.
+    # This call keeps MKL from using fewer threads at times, which could change the bits of a sum.
+    torch.set_num_threads(torch.get_num_threads())
     _set_float32_precision(torch)
     observe_warnings()
 
@@ -91,7 +92,7 @@ def seeded_loader(
     seed: int = 0,
     **loader_options: Any,
 ) -> DataLoader[Any]:
-    """Build a torch DataLoader whose batches are the same bits for any `num_workers`.
+    """Build a torch DataLoader whose batches are equal to the last bit for any `num_workers`.
 
     The order of an epoch depends on (seed, epoch). Before each sample, the global generators of
     `random`, numpy and torch (CPU) are seeded with (seed, epoch, index). So augmentation is the
@@ -182,8 +183,9 @@ class _KeySampler:
         return len(self._dataset if self._sampler is None else self._sampler)
 
     def __iter__(self) -> Iterator[_Key | list[_Key]]:
-        # This method is a generator, so the call of `iter` does not run its code. A loader with
-        # workers calls `iter` twice per epoch, and each call would count as an epoch.
+        # This method is a generator, so its code runs at the first `next`, not at the call of
+        # `iter`. Otherwise, a loader with workers, which calls `iter` twice per epoch, would count
+        # two epochs.
         epoch = self.epoch
         self.epoch += 1
         for turn, drawn in enumerate(self._order(epoch)):
@@ -204,7 +206,7 @@ class _KeySampler:
 
 
 class _LoaderState:
-    """The position of a loader between two epochs, with the methods of torch's objects."""
+    """Saves and restores the next epoch of a loader, by methods with the names that torch uses."""
 
     def __init__(self, keys: _KeySampler | None, generator: Any) -> None:
         self._keys, self._generator = keys, generator
@@ -215,7 +217,7 @@ class _LoaderState:
         return {"epoch": epoch, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume at the position of the loader that was saved."""
+        """Continue with the epoch that was next when the state was saved."""
         if self._keys is not None:
             self._keys.epoch = state["epoch"]
         self._generator.set_state(state["generator"])

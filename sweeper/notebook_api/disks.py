@@ -53,9 +53,9 @@ def insist(write: Callable[[], T], *, is_patient: bool = True) -> T:
 
 
 def _is_of_the_source(error: OSError) -> bool:
-    """Return whether a copy of a folder fails because a file in it is missing.
+    """Return whether a copy of a folder failed because one of its files is missing.
 
-    An example is the target of a symbolic link. Repeating the copy would not help then.
+    For example, a symbolic link in it has no target. It is no use to repeat such a copy.
     """
     if not isinstance(error, shutil.Error):
         return False

@@ -14,14 +14,14 @@ from .messages import KERNEL_VARIABLE, MARK_VARIABLE, MIME, REPORTS_VARIABLE, Po
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
-#: Shortest time between two updates of a display, in seconds (chosen, not measured). In a cell
-#: tagged `shared`, the sweep has no socket yet, and receives the points as parts of displays. So
-#: each point is displayed at once there.
+#: Shortest time between two updates of a display, in seconds (chosen, not measured). Cells tagged
+#: `shared` run before the sweep has a socket for reports, so the sweep reads their reports from the
+#: displays. These cells display each report at once.
 _MIN_INTERVAL_S = 0.2
 
 
 class Reporter:
-    """Sends points to the sweep, and displays the points so far in one table per executed cell."""
+    """Sends points (reported values) to the sweep, and displays them in one table per cell."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

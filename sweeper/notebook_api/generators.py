@@ -1,6 +1,7 @@
 """Save, restore and seed the global random generators of `random`, numpy and torch.
 
-A library is used only if the notebook has imported it.
+States of numpy and torch are saved only if the notebook has imported these libraries. Restoring
+such states imports them. `seed_generators` and `as_in_a_worker` always need torch.
 """
 
 from __future__ import annotations

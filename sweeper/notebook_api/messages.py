@@ -19,19 +19,21 @@ MIME = "application/vnd.sweeper.report+json"
 TRIAL_VARIABLE = "SWEEPER_TRIAL"
 #: Environment variable with the path of a file that exists once the trial should stop.
 STOP_VARIABLE = "SWEEPER_STOP"
-#: Environment variable with the path of the socket to which the kernel sends points.
+#: Environment variable with the path of the socket to which the kernel sends points (reported
+#: values, see `Point`).
 REPORTS_VARIABLE = "SWEEPER_REPORTS"
 #: Environment variable with JSON about how to observe libraries. `reports`: whether their logs
 #: count as reports. `begun`: number of steps of each series in earlier attempts. `mlflow`: MLflow's
-#: `uri` and `version`, and the trial's `study`, `study_id` and `run_id`.
+#: `uri` and `version`, the trial's `study`, `study_id` and `run_id`, and `temporary`: the URI of a
+#: folder that is used if MLflow is unavailable or has no run of the trial.
 OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
 #: Environment variable that marks each process of a sweep. The sweep's guard finds processes by it;
 #: see `guard.py`.
 MARK_VARIABLE = "SWEEPER_MARK"
 #: Environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
-#: Facts that a notebook sends to the sweep in addition to points: it has called `should_stop`, it
-#: is ending because of a stop, and one of its reports raises an exception.
+#: Keys of messages in which a notebook tells the sweep, in this order: it has called `should_stop`;
+#: it is ending because of a stop; one of its reports raises an exception because of a stop.
 HANDLES_STOP, STOPPING, RAISING = "listens", "obeys", "raises"
 #: Size of the largest datagram and of the socket's buffer, in bytes (chosen, not measured).
 DATAGRAM_BYTES = 1 << 20
@@ -74,8 +76,8 @@ class Point:
         library: Name of the library that has logged the values. Empty for other sources.
         unread: Printed text where a number was expected, by metric. The notebook never sends this:
             the sweep sets it when it reads printed text.
-        too_slow: Metrics whose patterns take too long on the printed text, and are no longer
-            searched for.
+        too_slow: Metrics for whose patterns the sweep no longer searches the printed text, because
+            the search takes too long.
     """
 
     step: int | None
@@ -107,7 +109,10 @@ class Point:
 
 
 def _encodable(name: str) -> str:
-    """Return a name that UTF-8 can encode. A file name may contain bytes that are no text."""
+    """Return a name that UTF-8 can encode.
+
+    A metric may be named after a file, and a file name may contain bytes that are no text.
+    """
     return name.encode("utf-8", "replace").decode()
 
 

@@ -85,7 +85,10 @@ def _report(
 
 
 class _NoStep(int):
-    """Stands for a step that is not given, also after MLflow's code has evaluated `step or 0`."""
+    """Stands for a step that is not given.
+
+    MLflow's code evaluates `step or 0`. This object is true, so it remains the step.
+    """
 
     def __bool__(self) -> bool:
         return True
@@ -113,8 +116,8 @@ def _step_of(name: str, step: int | None, *, run: str = "") -> int:
     return _counts[run, name] - 1
 
 
-#: What takes the place of a library's function: it gets a function that makes the call, and the
-#: arguments of the call by name, which it may change before.
+#: Function that is called in place of a library's function. It gets a function that makes the
+#: original call, and the call's arguments by name. It may change the arguments before that call.
 _Substitute = Callable[[Callable[[], Any], dict[str, Any]], Any]
 
 
@@ -178,8 +181,8 @@ def _lightning(module: Any) -> None:
         new = {name: value for name, value in newest.items() if value is not old.get(name)}
         _report("Lightning", epoch, new)
 
-    # When Lightning's own function returns, the values of all hooks are known, and checkpoints are
-    # saved.
+    # Report after Lightning's own function. Only then are the values of all hooks known, and
+    # checkpoints saved.
     def end_epoch(go_on: Any, given: Mapping[str, Any]) -> None:
         trainer = given["self"].trainer
         epoch = trainer.current_epoch
@@ -285,8 +288,8 @@ class _RunOfTrial:
 
     Args:
         module: The module `mlflow`, before it is changed.
-        trial: The trial's `run_id`, `study` and `study_id`, and the URI of a `temporary` folder. If
-            `run_id` is None, this folder is the store, for this run only.
+        trial: The trial's `run_id`, `study` and `study_id`, and `temporary`: the URI of a temporary
+            folder. If `run_id` is None, this folder is the store, for this run only.
     """
 
     def __init__(self, module: Any, trial: Mapping[str, Any]) -> None:
@@ -323,10 +326,12 @@ class _RunOfTrial:
             time.sleep(_LOOK_S)
 
     def _found(self) -> list[str] | None:
-        """Return the id of the trial's run, if MLflow has this run. None if MLflow is unavailable.
+        """Return a list with the id of the trial's run, empty if MLflow does not have this run.
 
-        Ask only once. One thread asks at a time, because it changes environment variables of the
-        process.
+        Return None if MLflow is unavailable.
+
+        Ask MLflow only once. Threads ask one after the other, because this method changes
+        environment variables of the process.
         """
         wanted = (
             f"tags.`sweeper.run_id` = '{self._trial['run_id']}' "
@@ -366,11 +371,15 @@ class _RunOfTrial:
         return "id" in vars(self)
 
     def has(self, run_id: str) -> bool:
-        """Return whether an id is that of the run, or was it before MLflow became unavailable."""
+        """Return whether an id is the run's id now, or was it before MLflow became unavailable."""
         return run_id == self.id or run_id == self._earlier_id
 
     def client(self, known: Any) -> Any:
-        """Return a client of the store with the run: `known`, or one for the temporary folder."""
+        """Return a client of the store that has the run.
+
+        Args:
+            known: Client of the notebook. It is returned unless the temporary folder has the run.
+        """
         return self._module.MlflowClient() if self._is_in_folder else known
 
     def calling(self, call: Callable[[], Any]) -> Any:
@@ -510,7 +519,7 @@ def _soften_params(module: Any, run: _RunOfTrial) -> None:
 
 
 def _mark_steps(module: Any) -> None:
-    """Let MLflow pass on whether a call gives a step. By itself, it passes 0 if there is none."""
+    """Mark the calls of the notebook that give no step. MLflow would use the step 0 for them."""
 
     def mark(go_on: Any, given: dict[str, Any]) -> Any:
         if given.get("step") is None:
@@ -555,7 +564,8 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
             metric._step = step_of(run_id, metric.key, metric.step)
             steps.setdefault(metric.step, {})[metric.key] = metric.value
         for step, values in steps.items():
-            report(run_id, step, values)  # A whole step at once: a report may end the trial.
+            # Report all values of a step at once, because a report may raise to end the trial.
+            report(run_id, step, values)
         if run.has(run_id):
             for param in given.pop("params", ()):
                 given["self"].log_param(run_id, param.key, param.value)
@@ -567,7 +577,7 @@ def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> N
 
 _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
     "fastai.learner": _fastai,
-    "keras.callbacks": _keras,  # Until Keras 2.12. Later it is not always imported.
+    "keras.callbacks": _keras,  # Until Keras 2.12. Later versions do not always import it.
     "keras.src.callbacks": _keras,
     "lightgbm": _lightgbm,
     "lightning.pytorch.trainer.trainer": _lightning,

@@ -18,12 +18,13 @@ _PARSING = ("parse_args", "parse_known_args")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """Values that a call, a dict or a function states.
+    """The values that one call, dict or function definition states.
 
     Attributes:
-        named: The values by their parameters or keys.
-        owners: What may be put in front of these names, with a dot.
-        variable: Variable that gets the dict, or the result of the call.
+        named: The values, each with the name of its parameter or key.
+        owners: Texts that may come before these names, with a dot: `Adam` in `Adam.lr`.
+        variable: Variable to which the dict, or the result of the call, is assigned. Empty if it
+            is assigned to none.
         is_default: Whether the values are defaults of a function's parameters.
     """
 
@@ -47,14 +48,15 @@ class Arguments:
     def __init__(self, cells: Sequence[Cell]) -> None:
         self._signatures = Signatures(cells)
         self._left_out = LeftOutArguments(cells, self._signatures)
-        #: Variable that gets the parsed options of a command line.
+        #: Variable that gets the parsed options of a command line, such as `args`. May be empty.
         self._options = next(_parsed_into(cells), "")
 
     def of(self, cell: Cell) -> Iterator[tuple[str, Assignment]]:
-        """Yield the values of a cell, each under several names.
+        """Yield the plain values of a cell, each under all names by which a trial can set it.
 
-        The short name stands alone, such as `lr`. An argument that a call leaves out has none. A
-        longer name has an owner and a dot in front, such as `Adam.lr`. The owner is one of these:
+        The short name is that of the parameter or key alone, such as `lr`. An argument that a call
+        leaves out has no short name. A longer name begins with an owner and a dot, such as
+        `Adam.lr`. The owner is one of these:
 
         - the function that is called, or that has the default
         - the variable, keyword or key that gets the dict, or the result of the call
@@ -125,10 +127,12 @@ class Arguments:
 
 
 def option_default(call: ast.Call) -> Iterator[Named]:
-    """Yield the name of a command line option's attribute with its default, if it has a default.
+    """Yield the name of the attribute that gets a command line option's value, and its default.
+
+    Nothing is yielded for an option without a default.
 
     Args:
-        call: Call of `add_argument`.
+        call: Call of `add_argument`, which defines the option.
     """
     stated, name = dict(keywords_of(call)), option_name(call)
     if name and "default" in stated:
@@ -136,13 +140,15 @@ def option_default(call: ast.Call) -> Iterator[Named]:
 
 
 def option_name(call: ast.Call) -> str:
-    """Return the name of a command line option's attribute: `lr` of `-l`, `--lr`.
+    """Return the name of the attribute that gets a command line option's value: `lr` for `--lr`.
+
+    The first long flag gives the name: `lr` for `add_argument("-l", "--lr")`.
 
     Args:
-        call: Call of `add_argument`.
+        call: Call of `add_argument`, which defines the option.
 
     Returns:
-        An empty text if no name is stated.
+        An empty text if the call does not state the option's name as a literal.
     """
     dest = dict(keywords_of(call)).get("dest")
     if isinstance(dest, ast.Constant):
@@ -177,10 +183,12 @@ def _parsed_into(cells: Iterable[Cell]) -> Iterator[str]:
 
 
 def given_options(cells: Sequence[Cell]) -> Mapping[ast.expr, Place]:
-    """Return where the notebook itself passes command line options to `parse_args`.
+    """Return where the notebook itself passes options, as in `parse_args(["--lr", "0.1"])`.
+
+    Such an option replaces the default that `add_argument` states.
 
     Returns:
-        The place of the call, by the node of the option's default.
+        The place of the call of `parse_args`, by the syntax tree node of the replaced default.
     """
     defaults_by_flag: dict[str, ast.expr] = {}
     parsing: list[tuple[Place, ast.Call]] = []

@@ -39,14 +39,15 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
 #: Code of a sample value, which tests whether a cell's value can be replaced. It has to differ from
 #: the cell's value: replacing a value with itself changes nothing, and so tests nothing.
 _PROBE = "'sweeper'"
-#: Functions that return a series of numbers, as those that a loop tries.
+#: Functions that return a series of numbers. A loop over such a series tries several values.
 _NUMBERS = frozenset("range arange linspace logspace geomspace".split())
-#: The remedy in an error message names at most this number of assignments, the last ones (chosen).
+#: If a variable has several assignments, an error message proposes to sweep one of them. It names
+#: at most this number, the last ones (chosen).
 _MOST_NAMED = 3
-#: Rank of an argument that a call leaves out.
+#: What `_rank` returns for an argument that a call leaves out: the lowest priority.
 _LEFT_OUT = 2
 
-#: Number of a cell, line and column.
+#: Position in the notebook: number of the cell, line and column.
 _Point = tuple[int, int, int]
 
 
@@ -73,11 +74,13 @@ class Assignments:
             nearest = min(map(_rank, places))
             found = left_out if nearest == _LEFT_OUT else self._arguments
             found[name] = [place for place in places if _rank(place) == nearest]
-        self._arguments |= left_out  # Values that the notebook states come first.
+        # Names are listed in this order: values that the notebook states come before defaults of
+        # arguments that calls leave out.
+        self._arguments |= left_out
         self._add_names_with_cells()
 
     def _add_names_with_cells(self) -> None:
-        """Make each of several assignments of a variable known by its cell, as in `cell12.lr`."""
+        """Add names such as `cell12.lr` for the assignments of a variable that has several."""
         for name, found in self._found.items():
             if len(found) == 1:
                 continue
@@ -98,13 +101,16 @@ class Assignments:
 
     @cached_property
     def _overwritten(self) -> Mapping[tuple[str, str], Write]:
-        """The first code that gives an item of a dict another value, by its owner and key."""
+        """The first code that gives an item of a dict another value, by the dict and the key."""
         replacing = [write for write in self._writes if not write.deletes]
         return {(write.owner, write.key): write for write in reversed(replacing)}
 
     @cached_property
     def _set_again(self) -> Mapping[ast.expr, Place]:
-        """Where the notebook replaces a value by a search or by the command line, by the value."""
+        """Where a search, `set_params` or `parse_args` of the notebook replaces a value.
+
+        The keys are the syntax tree nodes of the replaced values.
+        """
         return {**set_again(self.cells), **given_options(self.cells)}
 
     def names(self) -> list[str]:
@@ -112,7 +118,7 @@ class Assignments:
         return list(self._found)
 
     def is_ever_number(self, name: str) -> bool:
-        """Return whether a variable ever gets a literal number, also as the variable of a loop."""
+        """Return whether a variable ever gets a literal number, also from a loop over numbers."""
         if name in self._tried_in_loops:
             return True
         values = [assignment.value for assignment in self._found.get(name, ())]
@@ -142,12 +148,12 @@ class Assignments:
         return [place for place in self._found.get(name, ()) if not place.block]
 
     def places(self, name: str) -> list[Assignment]:
-        """Return the plain values of a name in the notebook that a trial's value would replace."""
+        """Return the assignments whose plain values a trial's value for a name would replace."""
         found = self.at_top(name) or self._arguments.get(name, [])
         return [place for place in found if place.is_plain]
 
     def overlaps(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield pairs of names whose values overlap.
+        """Yield pairs of names whose values overlap, as `lr` and `cfg` in `cfg = {"lr": 0.1}`.
 
         Yields:
             A name, and the name whose value contains the value of the first one.
@@ -211,11 +217,15 @@ class Assignments:
         return bool(self._found.get(name) or self._arguments.get(name))
 
     def bound_in(self, name: str) -> Place | None:
-        """Return the first place where code gives a name a value in any way."""
+        """Return the first place where code gives a name a value, also by an import or a loop.
+
+        Returns:
+            None if there is no such place.
+        """
         return rebinding(self.cells, name, at=(0, 0))
 
     def why_not(self, name: str, asked: Set[str] = frozenset()) -> str | None:
-        """Return why a trial cannot set a name, with a remedy. None if it can.
+        """Return why a trial cannot set a name, with a remedy. None if a trial can set it.
 
         The text completes the sentence "NAME is …".
 
@@ -278,8 +288,8 @@ class Assignments:
 
         Args:
             name: Name that is not assigned at the top level.
-            is_local: Whether a function or class has its own variable of this name. Then code that
-                reads the name may mean that variable.
+            is_local: Whether the notebook assigns the name, but only in a function, class, loop or
+                branch. Then code that reads the name may mean the variable of a function or class.
 
         Returns:
             The longer name that can be swept, or the remedy with the place where the name occurs.
@@ -387,7 +397,7 @@ class Assignments:
 
         Args:
             place: Assignment of the value.
-            lines: Cells and lines whose calls count. None if all calls count.
+            lines: Calls that count, as pairs of cell number and line. None if all calls count.
         """
         if self._other_value(place):
             return True
@@ -395,7 +405,11 @@ class Assignments:
         return default is not None and self._calls.overriding(default, lines) is not None
 
     def _other_value(self, place: Assignment) -> Place | None:
-        """Return where code gives an item, an option or an argument another value later."""
+        """Return where code replaces the value of a dict's item, an option or an argument.
+
+        Returns:
+            None if no code does so.
+        """
         if place.value is not None and place.value in self._set_again:
             return self._set_again[place.value]
         owner, key = place.item or ("", "")
@@ -403,7 +417,8 @@ class Assignments:
             write = self._overwritten.get((owner, key))
             if write is not None:
                 return write
-            owner, _, key = owner.rpartition(".")  # The whole inner dict may be replaced.
+            # Code may also replace the whole dict that contains the item.
+            owner, _, key = owner.rpartition(".")
         return None
 
     def _why_overridden(self, name: str, default: Assignment) -> str | None:
@@ -421,7 +436,10 @@ class Assignments:
         return f"a default in {default}, which the call in {override} overrides: {remedy}"
 
     def _passing(self, override: Override) -> list[str]:
-        """List the names whose value a call would pass on."""
+        """List the names of the notebook whose value a call passes for a parameter.
+
+        A trial that sets such a name also sets the parameter.
+        """
         if isinstance(override.value, ast.Name):
             variable = override.value.id
             cell = self.cells[override.cell - 1]
@@ -445,7 +463,9 @@ class Assignments:
         return None
 
     def _instead_of_computed(self, computed: Assignment, asked: Set[str]) -> str:
-        """Return the advice for a name whose value is computed, perhaps from a name to sweep.
+        """Return the advice for a name whose value is computed: to assign it a plain value.
+
+        If the value is computed from another name that a trial can set, the advice names it too.
 
         Args:
             computed: Assignment of the computed value.
@@ -470,10 +490,10 @@ def _are_numbers(node: ast.expr | None) -> bool:
 
 
 def _rank(place: Assignment) -> int:
-    """Return the rank of a value. A name means only its values with the smallest rank.
+    """Return the rank of a value. If a name has values of several ranks, only the smallest counts.
 
-    What a call states has priority over the default in the function, and this over the default of
-    an argument that a call leaves out.
+    A value that an assignment, a call or a dict states has priority over the default of a parameter
+    in the notebook. Both have priority over an argument that a call leaves out.
     """
     if isinstance(place.value, LeftOut):
         return _LEFT_OUT
@@ -508,7 +528,7 @@ def plain_values(source: str) -> dict[str, tuple[Any, str]]:
     """Return the plain values that a cell gives to names.
 
     Returns:
-        By name, the last value and the comment on its line.
+        For each name, the last value and the comment on its line. The comment may be empty.
     """
     found: dict[str, tuple[Any, str]] = {}
     cell = Cell(1, source)

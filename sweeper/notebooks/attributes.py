@@ -24,7 +24,7 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     Items with text keys, such as `cfg["lr"] = 0.1`, count as attributes.
 
     Yields:
-        The name, which begins with its class or object, as in `CFG.lr`, and the assignment.
+        The name with its class or object in front, as in `CFG.lr`, and the assignment.
     """
     for index, statement in enumerate(cell.statements):
         owned, fields = _owned(statement), dict[str, Parameter]()
@@ -75,8 +75,8 @@ def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     """Yield the local variables of functions whose only value is a plain value.
 
     Yields:
-        The name, which begins with its function, as in `train.lr`, or with its class in `__init__`,
-        and the assignment.
+        The name with its function in front, as in `train.lr`, and the assignment. A variable of
+        `__init__` has the name of the class in front, as in `Net.lr`.
     """
     for statement in cell.statements:
         inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
@@ -136,7 +136,7 @@ class Write(Place):
 
 
 def writes_in(cells: Sequence[Cell]) -> Iterator[Write]:
-    """Yield where code gives attributes and items of dicts values, as in `cfg.update(lr=3)`.
+    """Yield the code that gives values to attributes and dict items, as in `cfg.update(lr=3)`.
 
     A value that is computed from the old one is left out, because it is a schedule, such as a
     decaying learning rate.
@@ -186,7 +186,8 @@ def _written(
                 if not _reads(value, owner, key):
                     yield owner, key, node
     match statement:
-        # In a loop, the training has begun with the optimizer's old option.
+        # This change of an optimizer's option counts only at the top level. In a loop, it is a
+        # schedule of a training that has begun with the original value.
         case ast.Assign(
             targets=[
                 ast.Subscript(
@@ -198,15 +199,15 @@ def _written(
 
 
 def _keeps(target: ast.expr, value: ast.expr | None) -> bool:
-    """Return whether a target only declares an attribute, or computes it from its old value."""
+    """Return whether an assignment only declares its target, or computes it from its old value."""
     return value is None or value is target or _reads(value, *_owner_and_key(target))
 
 
 def _stated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> tuple[ast.expr, list[Named]] | None:
-    """Return the object whose parts code replaces other than by assignments, with these parts.
+    """Return an object and the parts that code replaces by `setattr`, `update`, `|` or `|=`.
 
     Returns:
-        None for other code.
+        None for code that does nothing of this kind.
     """
     items: list[Named] = []
     match node:
@@ -248,7 +249,7 @@ def _owner_and_key(node: ast.AST) -> tuple[str, str]:
 
 
 def _path(whole: ast.expr) -> str:
-    """Return a variable, or an inner object in the form `cfg.optimizer`. Empty for other code."""
+    """Return the name of an object, such as `cfg` or `cfg.optimizer`. Empty for other code."""
     if isinstance(whole, ast.Name):
         return whole.id
     owner, key = _owner_and_key(whole)
@@ -265,6 +266,9 @@ def attribute_rival(
         writes: What `writes_in` yields for them.
         name: Name of the attribute with its owner, such as `CFG.lr`.
         places: Places where the notebook gives the attribute its plain value.
+
+    Returns:
+        None if there is no such code.
     """
     owner, _, attribute = name.rpartition(".")
     first = min((place.cell, place.index) for place in places)

@@ -18,7 +18,11 @@ _WITH_TEXTS = frozenset("eval exec getattr system getoutput run_line_magic run_c
 
 
 def last_name(node: ast.expr) -> str:
-    """Return the last name of an expression: `fit` of `fit` and `model.fit`. Else an empty text."""
+    """Return the last name of an expression: `fit` of `fit` and of `model.fit`.
+
+    Returns:
+        An empty text for an expression that is not a name or an attribute.
+    """
     match node:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name
@@ -26,7 +30,7 @@ def last_name(node: ast.expr) -> str:
 
 
 def last_names_called(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the last names of what nodes call: `rand` of `np.random.rand()`."""
+    """Return the last names of the functions that nodes call: `rand` of `np.random.rand()`."""
     return {last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
 
 
@@ -49,7 +53,7 @@ class Definition:
 
     @property
     def is_method(self) -> bool:
-        """Whether it is called as a method of an object."""
+        """Whether code calls this definition as a method of an object."""
         return bool(self.owner) and not self._is_init
 
     @property
@@ -58,24 +62,27 @@ class Definition:
 
     @property
     def name(self) -> str:
-        """The name in its calls: `fit` for a method, `Net` for the `__init__` of a class."""
+        """The name that calls use: `fit` for a method, `Net` for `__init__` of the class `Net`."""
         return self.owner if self._is_init else self.node.name
 
     @property
     def callee(self) -> str:
-        """The name in its calls, with a dot in front of a method's name: `.fit`."""
+        """The name that calls use, with a dot in front if it is the name of a method: `.fit`."""
         return f".{self.name}" if self.is_method else self.name
 
     @property
     def arguments(self) -> ast.arguments:
-        """Its parameters, with the one for the object. Empty for a class without `__init__`."""
+        """All parameters, including `self`. Empty for a class without `__init__`."""
         if isinstance(self.node, ast.ClassDef):
             return ast.arguments([], [], None, [], [], None, [])
         return self.node.args
 
     @property
     def own_name(self) -> str:
-        """The name that a method uses for its object or class, usually `self`. Else empty."""
+        """The name that a method uses for its object or class, usually `self`.
+
+        Empty for functions, static methods, and classes without `__init__`.
+        """
         if not self.owner or _is_static(self.node):
             return ""
         names = positional(self.arguments)
@@ -89,7 +96,9 @@ class Definition:
 
 
 def definitions_in(nodes: Iterable[ast.AST]) -> Iterator[Definition]:
-    """Yield what can be called of the classes and functions among nodes.
+    """Yield a definition for each function, method and class among nodes.
+
+    For a class with an `__init__`, the definition of this method stands for the class.
 
     Args:
         nodes: Nodes of the code. A class comes before its methods, if these are among them.
@@ -143,14 +152,14 @@ class Calls:
     def overriding(
         self, parameter: Parameter, lines: Set[tuple[int, int]] | None = None
     ) -> Override | None:
-        """Return a call that passes a parameter, if all calls pass it.
+        """Return a call that passes a parameter, if all calls do so and its default is never used.
 
         A library that gets a class may pass arguments to the class. skorch and scikeras take these
         arguments as prefixed keywords: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
 
         Args:
             parameter: The parameter.
-            lines: Cells and lines whose calls count. None if all calls count.
+            lines: Calls that count, as pairs of cell number and line. None if all calls count.
 
         Returns:
             None if some call does not pass the parameter, or if there may be unknown calls: code
@@ -176,8 +185,9 @@ class Calls:
     def _calls_of(self, name: str) -> list[tuple[int, ast.Call]]:
         """Return the calls of a function or method.
 
-        A method of a part of an object, such as `self.net.train()`, is probably one of a library.
-        Such a call counts if the part is known to be of the class, or if there are no other calls.
+        A call on a part of an object, such as `self.net.train()`, probably calls a library's method
+        of the same name. It counts if the part is known to be an object of the notebook's class, or
+        if there are no other calls.
         """
         every = self._calls.get(name, [])
         owner = self._owner.get(name)
@@ -231,7 +241,10 @@ class Calls:
                     self._passed_on.add(f".{name}")
 
     def _may_call(self, words: Iterable[str]) -> None:
-        """Record names in code that is no Python, which may call functions and methods by them."""
+        """Record words of code that is not parsed: it may call functions that have these names.
+
+        Examples are the words of a cell with `%%bash`, and of a text that `eval` runs.
+        """
         for word in words:
             self._passed_on |= {word, f".{word}"}
 
@@ -309,7 +322,7 @@ def positional(arguments: ast.arguments) -> list[str]:
 def defaults(arguments: ast.arguments) -> Iterator[Named]:
     """Yield the names of the parameters that have a default, each with its default."""
     options = [*arguments.posonlyargs, *arguments.args]
-    first = len(options) - len(arguments.defaults)  # Those before it have no default.
+    first = len(options) - len(arguments.defaults)  # Earlier parameters have no default.
     options = [*options[first:], *arguments.kwonlyargs]
     values = [*arguments.defaults, *arguments.kw_defaults]
     for option, value in zip(options, values, strict=True):
@@ -318,7 +331,11 @@ def defaults(arguments: ast.arguments) -> Iterator[Named]:
 
 
 def _passed(call: ast.Call, parameter: Parameter) -> ast.expr | None:
-    """Return the expression that a call passes for a parameter. None if it may leave it out."""
+    """Return the expression that a call passes for a parameter.
+
+    Returns:
+        None if the call may leave the parameter out.
+    """
     stated = dict(keywords_of(call))
     if parameter.name in stated:
         return stated[parameter.name]

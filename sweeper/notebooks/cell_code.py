@@ -36,7 +36,7 @@ _PARSING = threading.Lock()
 _PARSE_TRIES = 10
 #: Instructions of Python's bytecode that read a variable which is not local to a function.
 _READING = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})
-#: Whether bytecode tells columns. It does not if PYTHONNODEBUGRANGES is set.
+#: Whether bytecode states columns. It does not if PYTHONNODEBUGRANGES is set.
 _HAS_COLUMNS = any(place[2] is not None for place in compile("0", "", "eval").co_positions())
 
 
@@ -151,8 +151,9 @@ class Use:
         name: Name of the variable.
         binds: Whether the code gives the variable a value. Else the code reads it.
         is_inside: Whether the place is in the body of a function, class or comprehension.
-        begin: What `begin_of` returns for the code, which is the variable's name in an expression
-            or an assignment, else a whole statement such as an import.
+        begin: Line and column where the code begins, as `begin_of` returns them. The code is the
+            variable's name in an expression or an assignment, or a whole statement such as an
+            import.
     """
 
     name: str
@@ -189,7 +190,7 @@ def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
         code = waiting.pop()
         waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
         is_inside = code is not whole
-        # The body of a class binds its attributes with STORE_NAME.
+        # The body of a class binds its attributes, which are not global, with STORE_NAME.
         binding = {"STORE_GLOBAL"} if is_inside else {"STORE_GLOBAL", "STORE_NAME"}
         for step in dis.get_instructions(code):
             place = step.positions

@@ -1,8 +1,9 @@
 """Compare two executions of one notebook: scores, series, outputs, params and environment.
 
-The proof of forked kernels, `replay` and `diff` use this module. Numbers are compared bit for bit.
-Texts are compared without the parts that differ between any two processes: times, rates, addresses,
-identifiers and the state of progress bars.
+Commands such as `replay` and `diff` use this module. A sweep uses it to prove that forked kernels
+give the same results as started ones. Numbers are compared bit for bit. Texts are compared without
+the parts that differ between any two processes: times, rates, addresses, identifiers and the state
+of progress bars.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ _STATE_OF_BAR = re.compile(r"[\d.,:?█▏▎▍▌▋▊▉# ]+")
 #: because a forked kernel repeats the warnings of its imports with other file names.
 _PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
 #: Matches the log lines of TensorFlow, XLA and other native libraries, which state a time and a
-#: thread. They are not compared: where kernels are forked, the zygote imports these libraries.
+#: thread. They are not compared: if kernels are forked, these libraries are imported in the fork
+#: server's template process (zygote), and not in the trial.
 _NATIVE_LOG = re.compile(
     r"^(?:WARNING: All log messages before absl|[IWEF]\d{4} [\d:.]+ +\d+ \S+:\d+\]"
     r"|\d{4}-\d\d-\d\d [\d:.]+: [IWEF] \S+:\d+\]).*\n?"
     r"(?:To enable the following instructions: .*\n?)?",
     re.MULTILINE,
 )
-#: Matches what makes text coloured or bold, as Keras does with `3s`. It ends in a letter, so that a
-#: number behind it would not count as a word of its own.
+#: Matches the terminal codes for coloured or bold text, such as those that Keras prints with `3s`.
+#: They end in a letter. If they stayed, `_VOLATILE` would not find the number behind such a code:
+#: it looks for numbers at the beginning of a word.
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 #: Matches texts that differ between any two processes, and so are not compared. The possessive
 #: quantifiers (`++`) keep the search fast: without them, its time grows with the square of the
@@ -318,7 +321,10 @@ def _kinds(outputs: Sequence[_Output]) -> list[tuple[str, list[str]]]:
 
 
 def _first_change(first: Sequence[str], second: Sequence[str]) -> tuple[int | None, str, str]:
-    """Return the number of the first line that differs, from 1, and both versions of it."""
+    """Return the number of the first line that differs, from 1, and both versions of it.
+
+    The number is None if all lines are equal.
+    """
     lines = itertools.zip_longest(first, second, fillvalue="")
     for number, (line, other) in enumerate(lines, start=1):
         if line != other:

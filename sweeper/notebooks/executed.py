@@ -26,13 +26,14 @@ class ExecutedNotebook:
     Attributes:
         node: Notebook in memory. The engine that runs the cells writes the outputs into it.
         path: Path of the notebook's file.
-        points: Points that the trial has reported so far.
+        points: Points (values of scores at a step) that the trial has reported so far.
 
     Args:
         node: Copy of the research notebook with the trial's params.
         spec: Spec of the trial.
         earlier: Metadata of an earlier run of this attempt, whose checkpoint this run resumes.
-            Default: the metadata of the earlier attempt that the spec continues.
+            Default: the metadata of the earlier attempt that the spec continues. Without checkpoint
+            files, earlier metadata are ignored.
     """
 
     def __init__(

@@ -186,9 +186,9 @@ def made_files(before: Fingerprint, now: Fingerprint) -> list[str]:
 
 
 def without_made_files(before: Fingerprint, now: Fingerprint) -> Fingerprint:
-    """Return the new fingerprint, but with those modules that trials make as in an earlier one.
+    """Return the new fingerprint, with the modules that trials make as in an earlier fingerprint.
 
-    So a comparison of both shows no change only because a trial has made a module in between.
+    So two fingerprints do not differ only because a trial has made a module in between.
 
     Args:
         before: The earlier fingerprint, or some keys of it.

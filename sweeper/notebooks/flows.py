@@ -43,7 +43,8 @@ from .syntax import arguments_of, items_of, keywords_of, part_of, unpacked_dicts
 #: objects of a class.
 Path = tuple[str, ...]
 
-#: First part of a path that leads into a library. The callee and the parameter follow.
+#: First part of a path that leads into a library. The called function and the parameter follow, as
+#: in `("=", "torch.optim.Adam", "lr")`.
 _LIBRARY = "="
 _NO_MODULES: Mapping[str, Cell] = {}
 #: Path of the parsed options of a command line.
@@ -56,7 +57,7 @@ _UNKNOWN = "?"
 _OF_DICTS = frozenset(
     {f"{library}.{name}" for library in ("lightgbm", "xgboost") for name in ("train", "cv")}
 )
-#: Functions whose result counts as their argument.
+#: Functions whose result counts as the value of their argument, as in `int(epochs)`.
 _CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
 #: The search follows no path with more than `_DEEPEST` parts, and ends after `_FARTHEST` paths
 #: (chosen, not measured).
@@ -171,7 +172,7 @@ class Flows:
         self._edges: defaultdict[Path, list[Path]] = defaultdict(list)
         self._literals: defaultdict[ast.expr, list[Path]] = defaultdict(list)
         self._paths: dict[ast.expr, Path] = {}
-        #: Keys of the functions that the notebook calls.
+        #: Functions that the notebook calls, as `_key` returns them.
         self._called: set[str] = set()
         self._branches: list[tuple[Path, ast.If]] = []
         #: Paths that may get a value that is no literal, such as a computed one.
@@ -240,7 +241,7 @@ class Flows:
         return False
 
     def _gets_values(self, path: Path) -> bool:
-        """Return whether the code shows a value for a path, or for what it is a part of."""
+        """Return whether the code shows a value for a path, or for an object that contains it."""
         for length in range(1, len(path) + 1):
             whole = path[:length]
             if whole in self._made_by or whole in self._backwards:
@@ -299,7 +300,8 @@ class Flows:
     def may_be_another(self, value: ast.expr) -> bool:
         """Return whether an argument may get other values than those of `origins`.
 
-        As in `for seed in seeds: fit(seed)`, or if a library calls the function with the argument.
+        Examples are the variable of a loop, as in `for seed in seeds: fit(seed)`, and the parameter
+        of a function that a library calls.
         """
         path = self._paths.get(value)
         return path is not None and self._may_be_another(path)
@@ -383,7 +385,7 @@ class Flows:
                 self._call(cell, node, scope)
 
     def _open_all(self, target: ast.expr, scope: _Scope) -> None:
-        """Note that what a target names gets values that are no literals."""
+        """Record that the variable or attribute in a target gets values that are not literals."""
         for part in ast.walk(target):
             if isinstance(part, ast.expr):
                 path = self._path(part, scope)
@@ -441,7 +443,7 @@ class Flows:
                 continue
             self._flow(value, target, scope)
             if self._path(value, scope) is not None:
-                # The call alone is no use of the variable: the function may not read it.
+                # Passing a variable is no use of it: the function may not read its parameter.
                 self._handed_over.add(value)
 
     def _call_of_library(
@@ -607,7 +609,11 @@ def _parts(value: ast.expr, to: Path) -> list[tuple[ast.expr, Path]] | None:
 
 
 def _inputs(value: ast.expr, to: Path) -> Iterator[tuple[ast.expr, Path]]:
-    """Yield the parts of a computation or a call whose values its result may have."""
+    """Yield the inputs of a computation or a call, with the paths that they reach in the result.
+
+    In `size = 2 * width`, the input `width` reaches `size`. In `cfg = Namespace(lr=0.1)`, the input
+    `0.1` reaches `cfg.lr`.
+    """
     match value:
         case ast.BinOp(left=left, right=right) if is_plain(left) is not is_plain(right):
             yield (right if is_plain(left) else left), to
@@ -620,7 +626,7 @@ def _inputs(value: ast.expr, to: Path) -> Iterator[tuple[ast.expr, Path]]:
 
 
 def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list[Path]:
-    """Return all paths that can be reached along edges, the nearest first.
+    """Return the paths `begin`, and all that can be reached from them along edges, nearest first.
 
     If a path flows somewhere, its parts flow there too.
     """

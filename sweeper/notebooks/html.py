@@ -29,11 +29,12 @@ from .state_cell import with_state
 #: more than `_MOST_OF_OUTPUT` characters. Both are chosen, not measured. The comparison page loads
 #: many notebooks into one browser tab.
 _MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
-#: Random part of the mark around each cell. As it is random, no notebook can contain the mark.
+#: Random part of the HTML comment that marks the beginning and the end of each cell. As it is
+#: random, no notebook can contain this comment.
 _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
-#: Template for nbconvert. It puts a mark before and after each cell, so that the page can be split
-#: into cells. It replaces outputs that run scripts or are too large.
+#: Template for nbconvert. It puts this comment before and after each cell, so that the page can be
+#: split into cells. It replaces outputs that run scripts or are too large.
 _TEMPLATE = """
 {%- extends 'index.html.j2' -%}
 {% block any_cell %}CELL{{ super() }}CELL{% endblock %}
@@ -48,8 +49,8 @@ _HEAD = (
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
 #: Styles that hide the link next to each heading, because links do not work in a frame with
-#: `srcdoc`, which has no URL. Below a parameters cell that papermill's injected cell follows, they
-#: add a sentence.
+#: `srcdoc`, which has no URL. They also add a sentence below the parameters cell if the next cell
+#: is the one that papermill has injected.
 _STYLE = """
 a.anchor-link { display: none; }
 .celltag_parameters:has(+ .celltag_injected-parameters) .jp-InputArea-editor::after {
@@ -87,7 +88,7 @@ def render(path: Path) -> list[str]:
     node = read_notebook(path)
     metadata = metadata_of(node)
     text = _rendered(with_state(node, metadata) if metadata else node)
-    cells = text.split(_CELL)[1::2]  # Each cell is between two marks.
+    cells = text.split(_CELL)[1::2]  # Each cell is between two of these comments.
     return [_cleaned(cell) for cell in cells]
 
 
@@ -220,7 +221,8 @@ def _pre(text: str) -> str:
 def _rendered(node: NotebookNode) -> str:
     """Return a notebook as nbconvert renders it.
 
-    nbconvert's exporter for HTML would parse the page again, only to add descriptions to images.
+    The last step of nbconvert's exporter for HTML is left out: it would parse the whole page again,
+    only to add descriptions to images.
     """
     from nbconvert.exporters.templateexporter import TemplateExporter
     from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter

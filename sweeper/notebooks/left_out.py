@@ -60,7 +60,7 @@ class LeftOutArguments:
     def __init__(self, cells: Sequence[Cell], signatures: Signatures) -> None:
         self._signatures = signatures
         self._imported = imported_by(cells)
-        #: What is inside of the calls of searches, and the variables among that.
+        #: Syntax tree nodes inside of the calls of searches, and the names of variables in them.
         self._searched: set[ast.AST] = set()
         self._searched_names: set[str] = set()
         #: Arguments that calls of `set_params` state.
@@ -91,7 +91,7 @@ class LeftOutArguments:
         is_understood = len(known) == len(call.args) and not unpacked_dicts(call)
         is_rate = bool(call.args) and re.search(r"keras.*\.optimizers\.", callee) is not None
         if not is_understood or is_rate:
-            return  # The call may pass the argument in a way that is not understood.
+            return  # The call may pass the argument after all: by position, or in `**options`.
         given = known.keys() | dict(keywords_of(call)).keys() | self._set_later
         for name, value in options.items():
             if name not in given:

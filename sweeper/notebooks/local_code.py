@@ -16,7 +16,7 @@ from ..errors import NotebookError
 from .cell_code import parse_or_none, plain_python
 from .reading import code_cells, read_notebook
 
-#: Short options of `%run` in the notation of `getopt`, as IPython has them.
+#: Short options of IPython's `%run`, in the notation of `getopt`.
 _RUN_OPTIONS = "nidtN:b:pD:l:rs:T:em:G"
 #: Matches the calls and magics with which a notebook writes a local module itself.
 _WRITES = re.compile(
@@ -124,7 +124,7 @@ def _scripts(tree: ast.Module) -> Iterator[str]:
                 func=ast.Attribute(attr="run_line_magic"),
                 args=[ast.Constant(value="run"), ast.Constant(value=str(line)), *_],
             ):
-                # IPython will refuse a line with an error, too.
+                # A line that `getopt` refuses runs no script, because IPython refuses it as well.
                 with suppress(ValueError, getopt.GetoptError):
                     options, names = getopt.getopt(shlex.split(line), _RUN_OPTIONS)
                     modules = [name.replace(".", "/") for key, name in options if key == "-m"]

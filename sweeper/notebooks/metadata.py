@@ -35,7 +35,7 @@ from ..trials import (
 )
 from ..trials.records import TrialEnd
 
-#: Key of the trial's metadata in an executed notebook. Other folders use `TrialMetadata`.
+#: Key of the trial's metadata in an executed notebook. Code in other folders uses `TrialMetadata`.
 METADATA = "sweeper"
 #: Tag of the first cell in an executed notebook's file, which shows the trial's metadata to people.
 STATE_TAG = "sweeper-state"
@@ -158,16 +158,17 @@ class TrialMetadata(TrialEnd):
         attempt: Number of the attempt, from 1.
         code: Version of the study's fingerprint.
         scores: Final value of each score.
-        series: Points that the notebook reported.
-        printed: Points that the notebook printed.
-        logged: Points that a library logged, with the name of the library.
+        series: Points (values at a step) that the notebook reported, by score.
+        printed: Points that the notebook printed, by score.
+        logged: Points that a library logged, with the name of the library, by score.
         finals: Final values that the notebook reported.
         variables: Values of the variables and expressions that may give scores.
         given_by: Source that gives each score, as the name of its `ScoreRank`.
         started_at: When the trial began, plus the time for which it was frozen.
         duration_s: Duration of the attempt in seconds.
         ended_at_s: Time at which the outcome was decided, in seconds since 1970.
-        frozen_at: When the trial was frozen. Only frozen trials have it.
+        frozen_at: When the trial was frozen (paused, so that another trial can run). None for a
+            trial that is not frozen.
         waits_for: What the trial waits for before it begins.
         pid: Process id of the kernel while the trial runs.
         reason: Why the trial did not complete, as a `Reason`.
@@ -175,7 +176,7 @@ class TrialMetadata(TrialEnd):
         exit_code: Exit code of the kernel, if it died.
         kernel: `warm` if the kernel was forked, `cold` if it was started like any Jupyter kernel.
         kernel_reason: Why the kernel was started and not forked.
-        shared_cells: Number of tagged cells that ran before the kernel was forked.
+        shared_cells: Number of cells tagged `shared` that ran once, before the kernel was forked.
         proof: Whether forked kernels were proven to give the same results, as a `Proof`.
         proven_by: Run id of the trial that was run again for the proof.
         gpu: `peak_bytes` and `busy_share` of the GPU that the trial used.
@@ -192,10 +193,12 @@ class TrialMetadata(TrialEnd):
         notices: Names of `not_replicable` operations and of `overwritten_files`, by these keys.
             The results of such operations may differ when the trial runs again. The files are next
             to the notebook.
-        numbers: Numbers that the cells of an observed run left in variables, by expression.
+        numbers: Numbers that the cells of an observed run (see `NotedNumber`) left in variables, by
+            expression.
         changes: Variables that each statement of an observed run has changed, by statement.
             `7:3` is the third statement of the cell with the execution count 7.
         observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
+            Empty for a trial of a sweep.
     """
 
     study: str

@@ -13,9 +13,9 @@ from .calls import last_names_called, methods_of
 from .plain import is_plain
 from .replacing import Cell
 
-#: Used in place of a function's name, for values that no function gets: `OWN_TRAINING` for numbers
-#: with which a training that the notebook programs computes, and `OWN_LOOP` for numbers that state
-#: how often methods of its classes repeat something.
+#: Used in place of a library function's name, for numbers that no library gets. `OWN_TRAINING` is
+#: for numbers with which a training that the notebook programs computes. `OWN_LOOP` is for numbers
+#: that state how often a method of the notebook's classes repeats something.
 OWN_TRAINING, OWN_LOOP = "own training", "own loop"
 #: Names of methods that train a class with the interface of scikit-learn or of agents.
 _TRAINING_METHODS = frozenset({"fit", "train", "learn"})
@@ -26,7 +26,7 @@ _CHOOSES = frozenset({"max", "min", "argmax", "argmin", "sort", "sorted", "argso
 
 
 def own_nodes(body: Iterable[ast.AST], skipped: Set[ast.AST] = frozenset()) -> Iterator[ast.AST]:
-    """Yield the nodes of code, without those in its functions and classes, and in `skipped`."""
+    """Yield the nodes of code, except those inside of functions and classes, and in `skipped`."""
     waiting = deque(body)
     while waiting:
         node = waiting.popleft()

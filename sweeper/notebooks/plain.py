@@ -59,7 +59,8 @@ class Assignment(Place):
 
     Attributes:
         index: Position of the top-level statement in the cell, from 0.
-        block: Block that contains the assignment, such as `a function`. Empty at the top level.
+        block: Block that contains the assignment of a variable, such as `a function`. `a default`
+            for the default of a parameter. Else empty.
         target: Node that gets the value. None for an argument.
         value: Node of the value. None if a loop assigns one value after another.
         is_plain: Whether the value is plain. Only a plain value can be replaced.

@@ -21,7 +21,7 @@ from .repair import repair_notebook
 #: which a progress bar has overwritten lines. The file has only the last state of such lines.
 REDRAWN = "redrawn"
 #: Tags of a cell that trials skip, such as one that needs a server which trials cannot reach.
-#: nbclient, which runs the cells, skips a cell with the second one by itself.
+#: nbclient, which runs the cells, skips a cell tagged `skip-execution` by itself.
 _SKIP_TAGS = {"skip", "skip-execution"}
 #: Largest notebook that can be swept (chosen, not measured): bytes of the file with outputs, number
 #: of code cells, bytes of all code, and lines of one cell. The checks of such a notebook take about

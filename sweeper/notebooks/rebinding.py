@@ -37,7 +37,7 @@ class _User(Place):
         return self.cell, self.index
 
     def without(self, target: ast.expr) -> _User:
-        """Return the statement without one of its targets."""
+        """Return the statement as if it did not bind the variable at one of its targets."""
         kept = [use for use in self.uses if use.begin != begin_of(target)]
         return replace(self, uses=kept)
 
@@ -47,7 +47,7 @@ class _User(Place):
 
     @property
     def binds_inside(self) -> bool:
-        """Whether a function binds the variable, which may be called at any time."""
+        """Whether a function, which may be called at any time, binds the variable."""
         return any(use.binds and use.is_inside for use in self.uses)
 
     @property
@@ -79,6 +79,9 @@ def rebinding(
             cell, from 0.
         own: Target in the given statement that does not count. None if all its targets count.
         is_late: Whether to ignore all assignments before the given statement.
+
+    Returns:
+        None if code gives the name no other value.
     """
     earlier: _User | None = None
     for user in _users(cells, name):
@@ -96,7 +99,7 @@ def rebinding(
 
 
 def is_read_until_rebound(cells: Iterable[Cell], name: str, *, at: tuple[int, int]) -> bool:
-    """Return whether code may read a variable before code after a given statement binds it again.
+    """Return whether code that runs after a statement may read a variable before it is bound again.
 
     Args:
         cells: All code cells.
@@ -199,7 +202,7 @@ def targets_of(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, bool]
 def assigned_in(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
     """Yield the single targets of all assignments in a statement, with their values.
 
-    In `x += 1`, the target counts as the value.
+    In `x += 1`, the target is also yielded as the value, because the new value is computed from it.
     """
     for node in ast.walk(statement):
         if not isinstance(node, ast.For):
@@ -210,7 +213,8 @@ def assigned_in(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None
 def _users(cells: Iterable[Cell], name: str) -> Iterator[_User]:
     """Yield the statements that bind or read a global variable, other than in a schedule."""
     for cell in cells:
-        if name not in unicodedata.normalize("NFKC", cell.code):  # Python normalizes names so.
+        # Python normalizes names to NFKC, so a cell may spell the name with other characters.
+        if name not in unicodedata.normalize("NFKC", cell.code):
             continue
         for index, statement in enumerate(cell.statements):
             uses = [use for use in cell.uses[index] if use.name == name]

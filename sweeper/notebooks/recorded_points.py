@@ -1,4 +1,4 @@
-"""Collect the points of a running trial for its executed notebook."""
+"""Collect the points (values of scores at a step) of a running trial for its executed notebook."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class RecordedPoints:
                 self._begun(point.source, name, step).too_slow = True
 
     def steps_before(self, source: PointSource) -> dict[str, int]:
-        """Return the number of steps in each series that the earlier attempt has from a source.
+        """Return, for each series of a source, the number after the earlier attempt's last step.
 
-        A source that numbers its steps by position continues from this number.
+        A source that numbers its steps by position, such as printed text, continues with it.
         """
         counts = {}
         for name, series in self._earlier.points_by(source).items():
@@ -109,7 +109,7 @@ class RecordedPoints:
     def _begun(self, source: PointSource, name: str, step: int) -> _GrowingSeries:
         """Return the series of a score from a source.
 
-        A new series begins with those points of the earlier attempt that come before `step`.
+        A new series begins with the points of the earlier attempt before `step`.
         """
         kept = self._series_by(source)
         if name not in kept:

@@ -81,9 +81,10 @@ class Cell:
 
     @cached_property
     def hidden_words(self) -> frozenset[str]:
-        """The words of a cell whose code has no tree, as it is not Python or runs elsewhere.
+        """All words of a cell that cannot be parsed, such as one with `%%bash` or `%%timeit`.
 
-        A cell with `%%bash` or `%%timeit` may read and call all that it names.
+        The code of such a cell is not Python or runs elsewhere. It may read and call all that it
+        names. Empty for other cells.
         """
         is_known = bool(self.tree.body) or parse_or_none(self.source) is not None
         return frozenset() if is_known else words_in(self.source)

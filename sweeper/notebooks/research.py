@@ -142,7 +142,7 @@ class ResearchNotebook:
 
     @cached_property
     def injected(self) -> frozenset[str]:
-        """The names that papermill assigns in its injected cell, which follows the parameters."""
+        """The names that papermill assigns in its injected cell, after the parameters cell."""
         return frozenset(injected_names(self.node))
 
     def check_names(self, sources: Mapping[str, str]) -> None:

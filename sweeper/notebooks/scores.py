@@ -128,7 +128,7 @@ def scrape(
         is_named = name in sources
         for giver in givers:
             if giver.rank is ScoreRank.LOGGED and (is_named or len(givers) > 1):
-                # The score's own name means the series of the other source.
+                # The name of the score belongs to the series of the source with higher priority.
                 found.series[lesser_name(name, giver.source)] = [*giver.points]
         last = ScoreRank.NAMED if is_named else ScoreRank.LOGGED
         if name in found.unread or name in found.too_slow:
@@ -142,7 +142,7 @@ def scrape(
 
 
 def _use(first: Given, givers: Sequence[Given], found: Scraped, name: str) -> None:
-    """Take the score `name` from the source that counts, `first` of all sources that give it."""
+    """Record the score `name` as `first` gives it, the source with the highest priority."""
     if first.rank is ScoreRank.REPORTED:
         found.unread.pop(name, None)
         found.too_slow.discard(name)
@@ -250,7 +250,7 @@ def _final_value(points: Sequence[tuple[int, float]], objective: Objective | Non
     if objective is None or objective.take == "last":
         return values[-1]
     if objective.take == "mean":
-        return float(statistics.mean(values))  # It computes with fractions, so it does not round.
+        return float(statistics.mean(values))  # Computed with fractions and rounded once.
     finite = [value for value in values if not math.isnan(value)] or values
     return max(finite) if objective.direction == "maximize" else min(finite)
 

@@ -20,8 +20,10 @@ class _Setter(Place):
     Attributes:
         keys: Arguments that get other values, such as `C`, or `svc__C` for the step `svc` of a
             pipeline.
-        objects: Code of the objects that get other values, as far as nothing else uses them.
-        steps: Code of variables that are steps of these objects, where they are pipelines.
+        objects: Code of the objects that get other values. A variable that other code uses as well
+            is left out.
+        steps: Values of the variables that a search names inside of its arguments, such as steps
+            of a pipeline. A variable that other code uses as well is left out.
     """
 
     keys: set[str]
@@ -38,7 +40,7 @@ def set_again(cells: Sequence[Cell]) -> Mapping[ast.expr, Place]:
         cells: All code cells.
 
     Returns:
-        The call that replaces it, by the node of the argument's value.
+        The replacing call, by the syntax tree node of the argument's value.
     """
     variables = _Variables(cells)
     found: dict[ast.expr, Place] = {}
@@ -76,11 +78,13 @@ class _Variables:
                         self._reads[name].append((cell.number, node.lineno))
 
     def unused(self, name: str, before: tuple[int, int] | None = None) -> list[ast.expr]:
-        """Return the only value of a variable. Empty if code may use it.
+        """Return the only value of a variable, in a list.
+
+        The list is empty if other code may use the variable, or if it has several values.
 
         Args:
             name: The variable.
-            before: Cell and line before which its uses count. None if all uses count.
+            before: Cell and line. Only uses before this position count. None if all uses count.
         """
         values = self.values[name]
         is_used = any(before is None or place < before for place in self._reads[name])
@@ -103,7 +107,8 @@ def _searches(cells: Iterable[Cell], variables: _Variables) -> Iterator[_Setter]
                 for value in variables.values[name.id]:
                     setter.keys.update(_keys_of_dicts(value))
                 objects = setter.objects if name in passed else setter.steps
-                objects += variables.unused(name.id)  # A search copies the objects.
+                # A search changes only copies. So uses after it count, too.
+                objects += variables.unused(name.id)
             yield setter
 
 
@@ -142,7 +147,9 @@ def _calls_of_set_params(
 
 
 def _meant(key: str, setter: _Setter) -> list[ast.expr]:
-    """Return the value of the argument that a key sets. Empty if several arguments may be meant.
+    """Return the value of the argument that a key sets, in a list.
+
+    The list is empty if no argument, or more than one, may be meant.
 
     Args:
         key: Name of an argument, after the names of the steps that lead to it: `svc__C`.

@@ -1,6 +1,6 @@
 """Find the seeds that a notebook sets, as in `torch.manual_seed(SEED)` or `random_state=42`.
 
-Runs on fresh seeds replace these seeds with their own.
+Trials of `confirm`, `ablate` and `repeat: {seeds: …}` replace these seeds with their own.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
 def replaceable(found: Sequence[OwnSeed], node: NotebookNode) -> list[OwnSeed]:
     """Return those of a notebook's original seeds that a trial replaces.
 
-    Shared cells and the cells before them keep theirs, because they run once for all trials.
+    Cells tagged `shared` and the cells before them keep their seeds: they run once for all trials.
     """
     last_shared = last_shared_cell(node)
     return [own for own in found if own.cell > last_shared]
@@ -130,7 +130,7 @@ def is_unseeded(flows: Flows, code: str) -> bool:
 
     Args:
         flows: The flows of values in the notebook.
-        code: Its code, with that of its local modules.
+        code: Code of the notebook and of its local modules.
     """
     last_names = [call.callee.rpartition(".")[2] for call in flows.calls]
     return not (

@@ -31,7 +31,7 @@ _WORTH_S, _WORTH_PART = 1.0, 0.2
 def last_shared_cell(node: NotebookNode) -> int:
     """Return the number of the last code cell tagged `shared`. 0 if no cell has the tag.
 
-    No cell up to this one runs again for a trial whose kernel is forked after shared cells.
+    If a trial's kernel is forked after shared cells, the trial runs only the cells after this one.
     """
     last = 0
     for number, cell in enumerate(code_cells(node), start=1):

@@ -1,4 +1,4 @@
-"""Read the imports of installed libraries that a notebook's code shows, without running it.
+"""Find the installed libraries that a notebook imports, by reading its code and not running it.
 
 The process from which kernels are forked imports these libraries once for all trials.
 """

@@ -23,7 +23,9 @@ def _table() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 class Signatures:
-    """Names of positional parameters, by the last part of the called function's or class's name.
+    """The names of the positional parameters of functions and classes.
+
+    A function is looked up by the last part of its name, such as `Adam` of `torch.optim.Adam`.
 
     Args:
         cells: All code cells. Their functions and classes have priority over libraries' ones.

@@ -13,7 +13,7 @@ from ..settings.units import duration
 from ..trials import short_text
 from .metadata import STATE_TAG, TrialMetadata
 
-#: Shown while the trial runs. JupyterLab does not notice that the file has changed.
+#: Shown while the trial runs, because JupyterLab does not notice that the file has changed.
 _RELOAD = "reload the file for its news"
 
 

@@ -1,4 +1,4 @@
-"""Small questions about syntax trees that several modules ask."""
+"""Small functions about syntax trees that several modules use."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ def items_of(whole: ast.expr) -> Iterator[Named]:
 
 
 def part_of(code: ast.AST) -> tuple[ast.expr, str] | None:
-    """Return the object and the name of the part of it that code means.
+    """Return the object and the name of the part if code names a part of an object.
 
     A part is an attribute or an item with a text key: `cfg.lr`, `cfg["lr"]` and `cfg.get("lr")`.
+
+    Returns:
+        None for other code.
     """
     match code:
         case ast.Attribute(value=whole, attr=name):

@@ -80,7 +80,8 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
     """
     known = {name: fact for name, fact in trial_json(record).items() if fact is not None}
     if record.state.has_ended:
-        # The duration leaves out waits, in which a trial may have been frozen for hours.
+        # Compute the end from the duration only if the end was not recorded. The duration leaves
+        # out waits, in which the trial may have been frozen (paused) for hours.
         ended_at_s = record.ended_at_s or record.started_at_s + record.duration_s
         known["ended_at_s"] = round(ended_at_s, 3)
     return {
@@ -103,9 +104,9 @@ def _plain(params: Params) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    """Convert a value: numbers remain numbers, and all others become texts, as messages have them.
+    """Return a finite number as it is, and any other value as a text, as messages show it.
 
-    A browser would write `true` for `True`, and `null` for `None`.
+    Without this, a browser would write `true` for `True`, and `null` for `None`.
     """
     if isinstance(value, float):
         return encode_float(value)

@@ -26,7 +26,7 @@ class Curves:
     """The learning curves of the trials that have ended."""
 
     def __init__(self) -> None:
-        #: By run id: the stamp of the attempt, and the steps and values of each score.
+        #: By run id: a text that identifies the attempt, and the steps and values of each score.
         self._known: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def load(self, text: str) -> None:
@@ -63,9 +63,9 @@ class Curves:
 
 
 def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequence[TrialRecord]:
-    """Return the trials whose curves are on the page, the best first if there are too many.
+    """Return the trials whose curves are on the page: all, or the best if there are too many.
 
-    Trials without a score come last.
+    Trials without a score count as the worst.
     """
     if len(records) <= _MOST_CURVES:
         return records

@@ -69,9 +69,9 @@ class Page:
                 and param. None while the shares are not known.
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them. None
                 while they are not known.
-            insights: The answer of the study. None while the answer is not known.
-            confirmation: Ranking of its trials on fresh seeds. Default: the ranking that the study
-                itself has.
+            insights: The answer of the study, such as what mattered. None while it is not known.
+            confirmation: Ranking of the study's best trials by runs on fresh seeds. Default: the
+                ranking that the study itself has.
             runs_page: Page of another study that ran the trials on fresh seeds. None if there is
                 no such study.
 
@@ -120,7 +120,7 @@ class Page:
 def shown_surfaces(files: Path, settings: Settings) -> Mapping[str, Any] | None:
     """Return the predicted scores over pairs of params that a page shows.
 
-    None if the page is missing or incomplete, or shows another search space.
+    None if the page is missing, was written during a sweep, or shows another search space.
 
     Args:
         files: The page's folder `page`.
@@ -148,7 +148,7 @@ def write_page_of(
         located: The study.
         settings: Settings of the study.
         is_running: Whether a sweep runs on the study.
-        is_confirming: Whether a sweep runs its best trials again.
+        is_confirming: Whether a sweep runs the study's best trials again on fresh seeds.
         importances: Share of each objective's variance that each param explains. None while it is
             not known.
 
@@ -180,8 +180,8 @@ def write_page_of(
 def write_notes(notes: Path, files: Path) -> None:
     """Write the notes about trials for the page.
 
-    The notes are locked until the page's file is written. Otherwise, a slow process could replace
-    newer notes in this file by older ones.
+    The notes are locked until the page's file is written. Otherwise, a slow process could write
+    older notes over newer ones in the page's file.
 
     Args:
         notes: File with the notes.

@@ -1,4 +1,4 @@
-"""Choose the params of trials, and which trials to end early: samplers and pruners by name.
+"""Choose the params of trials with samplers, and the trials that end early with pruners.
 
-The folder `study` stores what they decide.
+The folder `study` stores these choices.
 """

@@ -50,11 +50,12 @@ def check_options(
         kind: Class of Optuna, or a subclass of one.
         options: Options in the parameters file.
         reserved: Arguments that a parameters file cannot set.
-        where: Key and name of the sampler or pruner, for the message.
+        where: File, key and name of the sampler or pruner, for the message, such as
+            `my.yml: study.sampler: tpe`.
 
     Raises:
-        SettingsError: There is no such option, and the message names the most similar one. Or its
-            value is not of the type of the argument.
+        SettingsError: An option does not exist: the message names the most similar one. Or the
+            value of an option does not have the type of the class's argument.
     """
     known = options_of(kind)
     for name in reserved:
@@ -69,7 +70,7 @@ def check_options(
 
 
 def _types(parameter: Parameter) -> tuple[type, ...]:
-    """Return the types that an argument allows. Empty if a parameters file cannot express one."""
+    """Return the types that an argument allows. Empty if YAML cannot express one of them."""
     if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
         return ()
     types = []
@@ -82,6 +83,6 @@ def _types(parameter: Parameter) -> tuple[type, ...]:
 
 
 def _has_type(value: object, types: tuple[type, ...]) -> bool:
-    if isinstance(value, bool):  # In Python, it is a number, too.
+    if isinstance(value, bool):  # In Python, True and False are integers, too.
         return bool in types
     return isinstance(value, types) or (isinstance(value, int) and float in types)

@@ -1,4 +1,9 @@
-"""Find which repeats of proposals are due, and show samplers one trial per proposal."""
+"""Find which proposals must run again, and show samplers one trial per proposal.
+
+A proposal is a set of params that a sampler has chosen or a user has queued. With `repeat` in the
+parameters file, several trials (the runs of the proposal) have these params, each on another seed
+or fold.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +14,34 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ..settings import Settings
-from ..trials import FOLD, FOLDS, ConfirmedTrial, Repeats, has_score
+from ..trials import FOLD, FOLDS, ConfirmedTrial, RepeatPlan, Repeats, has_score
 from ..trials import TrialState as State
 from .seeds import derived_seed
 from .trial_codec import record_of
 
-#: Name of a repeat's trial attribute with the number of the first trial of its proposal.
+#: Name of an attribute of trials that run a proposal again: the number of the proposal's first
+#: trial.
 REPEAT = "sweeper.repeat"
 
 
 def seeds_of(settings: Settings) -> list[int]:
-    """Return the seeds on which each proposal runs. Empty if proposals run once."""
+    """Return the seeds of a proposal's runs in their order. Empty if proposals run once."""
     runs = 0 if settings.repeat is None else settings.repeat.runs
     return [derived_seed(settings.study.seed, "repeat", run) for run in range(runs)]
 
 
-def plan_of_repeats(settings: Settings) -> dict[str, Any]:
-    """Return the plan that a study with `repeat` stores: seeds or folds, and the objective."""
+def plan_of_repeats(settings: Settings) -> RepeatPlan:
+    """Return what a study with `repeat` stores: the seeds or folds of runs, and the objective."""
     assert settings.repeat is not None
     ((name, goal),) = settings.objective.items()
     seeds = seeds_of(settings)
-    return {
-        "by": FOLDS if settings.repeat.by_fold else "seeds",
-        "values": [*range(len(seeds))] if settings.repeat.by_fold else seeds,
-        "objective": name,
-        "direction": goal.direction,
-    }
+    by_fold = settings.repeat.by_fold
+    return RepeatPlan(
+        by=FOLDS if by_fold else "seeds",
+        values=[*range(len(seeds))] if by_fold else seeds,
+        objective=name,
+        direction=goal.direction,
+    )
 
 
 class RepeatedTrials(Repeats):
@@ -57,17 +64,17 @@ class RepeatedTrials(Repeats):
     def due(self) -> tuple[int, int] | None:
         """Number of the proposal that must run again, and the seed or fold of this run.
 
-        None if no repeat is due. A repeat is due if all runs of its proposal have a score, the
-        present space allows its params, and the proposal can still be the best. A proposal has only
+        None if no proposal must run again. A proposal runs again if all its runs so far have a
+        score, the present search space allows its params, and it can still be the best. It has only
         one run at a time, because each score decides whether another run follows. If the study has
-        all its trials, only proposals that were queued by hand, in addition to these trials, run
-        again.
+        all its trials, only proposals that a user has queued run again, because they are in
+        addition to these trials.
         """
         for number, proposal in self.proposals.items():
             if self.is_full and number not in self._by_hand:
                 continue
-            left = [place for place in self.plan["values"] if place not in proposal.runs]
-            name = self.plan["objective"]
+            left = [place for place in self.plan.values if place not in proposal.runs]
+            name = self.plan.objective
             has_scores = all(has_score(run, name) for run in proposal.runs.values())
             is_open = left and has_scores and self._can_repeat(proposal)
             if is_open and not self.has_lost(proposal):
@@ -77,7 +84,7 @@ class RepeatedTrials(Repeats):
     @property
     def n_owed(self) -> int:
         """Number of further runs that running proposals may need."""
-        runs = len(self.plan["values"])
+        runs = len(self.plan.values)
         return sum(runs - len(proposal.runs) for proposal in self._running)
 
     @property
@@ -92,16 +99,16 @@ class RepeatedTrials(Repeats):
         return [proposal for proposal in running if self._can_repeat(proposal)]
 
     def _can_repeat(self, proposal: ConfirmedTrial) -> bool:
-        """Return whether the present space allows the params of a proposal, and all are known.
+        """Return whether the present search space allows a proposal's params, and all are known.
 
-        A param that is only swept since the proposal's first run has no known value in that run. So
-        the runs would not have the same params.
+        If a param was added to the search space after the proposal's first run, its value in that
+        run is not known. So another run could not have the same params.
         """
-        fold = {FOLD: self.plan["values"][0]} if self.by_fold else {}
+        fold = {FOLD: self.plan.values[0]} if self.by_fold else {}
         return self._settings.can_run_again({**proposal.params, **fold})
 
     def seen(self) -> list[FrozenTrial]:
-        """Return one trial per proposal, with the mean of its runs, for the sampler."""
+        """Return the trials that the sampler sees: one per proposal, with its mean score."""
         shown = []
         for trial in self._trials:
             if REPEAT in trial.user_attrs:
@@ -120,7 +127,7 @@ class RepeatedTrials(Repeats):
 
 
 def _is_running(proposal: ConfirmedTrial) -> bool:
-    """Return whether a run of a proposal is running. A frozen run does not count."""
+    """Return whether a trial of a proposal is running. A frozen (paused) one does not count."""
     return any(run.state is State.RUNNING for run in proposal.runs.values())
 
 

@@ -8,7 +8,8 @@ import hashlib
 def trial_seed(study_seed: int, number: int) -> int:
     """Return the seed of a trial that has no param `seed`.
 
-    It is derived anew for a trial that was killed before it began, so it depends on nothing else.
+    The seed depends only on these two numbers. So a trial that was killed before it began gets the
+    same seed when it begins again.
     """
     return derived_seed(study_seed, "trial", number)
 

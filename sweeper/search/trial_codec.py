@@ -1,4 +1,4 @@
-"""Store a trial's record as JSON in a user attribute of Optuna's trial."""
+"""Convert a trial's record to JSON, which Optuna's trial stores as an attribute, and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RECORDS = TypeAdapter(TrialRecord)
 
 
 def encode(record: TrialRecord) -> dict[str, Any]:
-    """Encode a record as JSON, without its number, which Optuna stores, and without defaults."""
+    """Encode a record as JSON. Leave out default values, and the number, which Optuna stores."""
     stored: dict[str, Any] = _RECORDS.dump_python(
         record, mode="json", exclude={"number"}, exclude_defaults=True
     )
@@ -38,7 +38,7 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
 
 
 def has_begun(trial: FrozenTrial) -> bool:
-    """Return whether a trial has begun, so that it has its own record."""
+    """Return whether a trial has begun. Only then does it have a record that belongs to it."""
     stored = trial.user_attrs.get(RECORD)
     return stored is not None and is_own(stored, has_ended=trial.state.is_finished())
 
@@ -46,9 +46,10 @@ def has_begun(trial: FrozenTrial) -> bool:
 def is_own(stored: Mapping[str, Any], *, has_ended: bool) -> bool:
     """Return whether a record belongs to the trial that has it.
 
-    If another process has used a trial's number, the trial is stored with the next number and
-    marked as failed at once. It still has the record with which it was to begin. That record does
-    not belong to it.
+    Another process, such as `enqueue` in another terminal, may use the number of a trial that is
+    about to begin. Then the trial is stored under the next number, and is marked as failed at once.
+    It still has the record with which it was to begin, whose state is running. That record does not
+    belong to it.
 
     Args:
         stored: The record as JSON.

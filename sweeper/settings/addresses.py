@@ -36,6 +36,8 @@ LOCAL_SCHEME = re.compile(r"(file|local)://(?=/)")
 #: A secret with fewer characters is replaced only inside of URLs, because it may also occur in
 #: ordinary words.
 _SECRET_CHARACTERS = 4
+#: Pattern of a URL within a longer text, up to the `@` after its password or token. The group is
+#: the part before the password or token.
 _IN_TEXT = re.compile(r"(\w://[^\s/@:'\"]*:|(?<=http)s?://)[^\s/@]*@")
 
 

@@ -10,6 +10,7 @@ from ..errors import SettingsError, shortened
 from .base import read_plain
 from .yaml_reader import BadYaml, read_yaml
 
+#: A message repeats at most this many characters of an argument, including its flag.
 _WIDTH = 80
 #: A value has at most this many characters (chosen, not measured). The notebook should read longer
 #: values from a file.

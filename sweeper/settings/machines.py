@@ -14,7 +14,7 @@ from .messages import as_yaml, problem
 _LOCAL = re.compile(r"local:([1-9]\d{0,3})")
 #: Pattern of Dask's addresses. Their schemes are tcp, tls, ucx, ws, wss, and those of plug-ins.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@]+(:\d+)?(/\S*)?")
-#: Pattern of an address of Dask without encryption, with its host.
+#: Pattern of an address without encryption. Its group is the host.
 _EXPOSED = re.compile(r"(?:tcp|ws|ucx)://(\[[^]]*\]|[^:/]*)")
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 

@@ -49,6 +49,7 @@ def as_yaml(value: Any) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
+#: A message has at most this many characters of a value.
 _WIDTH = 80
 
 

@@ -125,7 +125,8 @@ class Settings(SettingsModel):
     saved."""
     start: Annotated[tuple[dict[str, ChoiceValue], ...], Field(strict=False)] = ()
     """Trials to run first, each a mapping from swept names to values. The sampler chooses values
-    for names that are missing, except for those that open the branch of a stated name."""
+    for names that are missing. If the `when` of a stated name requires a value of a missing name,
+    the missing name gets this value."""
     learn_from: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Earlier studies of the same parameters, by name, folder or storage: [out/earlier]. Their best
     params run first. Their scores guide the sampler until ten trials of this study have completed.
@@ -138,8 +139,8 @@ class Settings(SettingsModel):
     """Run the best trials again on fresh seeds after the search, in addition to `study.trials`. The
     means over these seeds decide which trial is the best."""
     repeat: Repeat | None = None
-    """Run each proposal of the search several times, as long as it can still be the best. The means
-    of these runs decide."""
+    """Run each combination of params several times, each time on another seed or fold, as long as
+    it can still be the best. The means of these runs decide."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
     """Which checkpoints of ended trials are kept. Failed and stopped trials keep all of theirs."""
     limits: Limits = Limits()
@@ -455,7 +456,8 @@ class Settings(SettingsModel):
         data["study"] = {**data.get("study", {}), **_given(name=study, trials=trials)}
         data.update(_given(kernels="cold" if cold else None))
         if cluster is not None:
-            # The other keys of the section describe the cluster in the file, not this one.
+            # Keep only the keys `wait` and `insecure`. The others describe the cluster that the
+            # file names, which the flag replaces.
             before = data.get("cluster", {})
             data["cluster"] = {"url": cluster}
             for key in ("wait", "insecure"):

@@ -37,7 +37,7 @@ _NUMBER = re.compile(
 #: these words first. So `loss=([\d.]+)`, which matches digits only, also finds `loss=nan`.
 _WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!-?\w)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\[A-Za-z]")
-#: Sign that belongs to the number behind it: not a hyphen, a minus between two numbers, or `+/-`.
+#: Sign that belongs to the number after it: not a hyphen, a minus between two numbers, or `+/-`.
 _SIGN = rf"(?<![\w)\]%+{_MINUS}-])(?<!\+/)[-+{_MINUS}]"
 _OPTIONAL_SIGN = rf"(?:{_SIGN}(?=\.?\d))??"
 #: Text of a pattern before its first group: escapes, sets, other parentheses and characters.
@@ -64,8 +64,11 @@ _CLOSED = re.compile(
 )
 #: Text before a position that shows that the position is inside of a number.
 _INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
+#: Text before and after a position that is inside of a number, too: after a comma between
+#: thousands, as between `12,` and `345`.
 _INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
 _GROUP = re.compile(r"\d{3}(?!\d)")
+#: Minus sign at the end of a text. It belongs to the number after this text.
 _LONE_SIGN = re.compile(rf"{_SIGN}(?<!\+)\Z")
 #: Text after digits which shows that they begin a clock time, a number with a comma, or one with
 #: points between its thousands. Then no number is read, unless the user's pattern also matches this
@@ -73,7 +76,7 @@ _LONE_SIGN = re.compile(rf"{_SIGN}(?<!\+)\Z")
 _CLOCK = re.compile(r":\d\d(?!\d)")
 _COMMA_AND_DIGIT = re.compile(r",\d")
 _POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")
-#: Text behind a number at the end of an incomplete line. The number may still grow by further text:
+#: Text after a number at the end of an incomplete line. The number may still grow by further text:
 #: the first pattern is for whole numbers, the second for all numbers.
 _UNFINISHED_WHOLE = re.compile(rf"[,_{_SPACES}]\d{{0,3}}\Z")
 _UNFINISHED = re.compile(rf"(?:\.|\w{{0,20}}[-+{_MINUS}]?)\Z")
@@ -126,7 +129,7 @@ def read_numbers(pattern: regex.Pattern[str], text: str) -> Iterator[Reading]:
 
 @cache
 def _with_sign(pattern: regex.Pattern[str]) -> regex.Pattern[str]:
-    """Return a pattern that also matches if a sign stands before its first group.
+    """Return a pattern that also matches if a sign precedes its first group.
 
     For example, `loss=([0-9.]+)` then also matches `loss=-0.3`. Text that the original pattern
     matches is matched in the same way.
@@ -268,8 +271,8 @@ def _value(found: re.Match[str]) -> float:
 def _has_lost_its_sign(match: regex.Match[str]) -> bool:
     """Return whether the minus sign before the group of a match belongs to its number.
 
-    This is so if the pattern also matches without the sign. A pattern that requires the sign, such
-    as `loss=-([0-9.]+)`, does not.
+    It does if the pattern also matches without the sign. It does not if the pattern requires the
+    sign, as `loss=-([0-9.]+)` does.
     """
     text, start = match.string, match.start(1)
     sign = start - 1

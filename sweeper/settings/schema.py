@@ -17,16 +17,16 @@ IDENTIFIERS = {
 
 
 class AsWritten(GenerateJsonSchema):
-    """Generates a schema without titles, and with defaults only in the form that people write."""
+    """Generates a schema without titles, and without defaults that nobody would write in a file."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Return False, because titles would only repeat the keys."""
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Return the schema of a value with a default.
+        """Return the schema of a value, with its default unless it is a section, a list or null.
 
-        A section gets no default, because each of its keys has one.
+        A section needs no default, because each of its keys has one.
         """
         if isinstance(schema.get("default"), BaseModel | tuple | None):
             return self.generate_inner(schema["schema"])

@@ -62,8 +62,9 @@ def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
         PydanticCustomError: The value, or a part of it, is a secret.
     """
     if repr(masked(value, name)) != repr(value):
-        # The texts are compared, because the value NaN differs from itself.
-        # A text that looks like a secret by its value alone is refused in `space`, too.
+        # Compare texts and not values, because the value NaN differs from itself.
+        # `space` is no remedy for a text that looks like a secret by its value alone, because
+        # `space` refuses such a text, too.
         is_by_value = isinstance(value, str) and masked(value) != value
         other = "write it in the notebook" if is_by_value else "list it in space as the only choice"
         raise problem(

@@ -142,11 +142,12 @@ class StudySettings(SettingsModel):
     `order: free`."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
     """The sweep ends after this number of failed trials in a row. Default: as long as no trial of
-    the study has completed, the sweep ends after 10 failures, or after 3 (or one in each slot) with
-    the same error. Afterwards there is no limit."""
+    the study has completed or was pruned, the sweep ends after 10 failures, or after 3 with the
+    same error. If more than 3 trials run at once, as many failures with the same error are needed.
+    Afterwards there is no limit."""
     order: Literal["free", "fixed"] = "free"
     """`fixed`: the same seed and `--jobs` give the same trials in the same order, no matter which
-    trial ends first, even after a crash. Sometimes a slot has to wait for an earlier trial. It
+    trial ends first, even after a crash. Sometimes a trial has to wait for an earlier one. It
     needs `pruner: none`, and excludes `repeat`."""
 
     @classmethod
@@ -252,7 +253,7 @@ class Confirm(SettingsModel):
 
 
 class Repeat(SettingsModel):
-    """Runs each proposal in several trials. Its score is the mean of their scores."""
+    """Runs each proposal of the sampler in several trials. Its score is their mean score."""
 
     seeds: Annotated[int, Field(ge=2)] | None = None
     """The number of seeds on which each proposal runs. The seeds are the same for all proposals."""

@@ -379,6 +379,12 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return math.prod(self._count_connected(group, chosen) for group in connected)
 
     def _count_connected(self, names: Sequence[str], chosen: Params) -> int:
+        """Return the number of combinations of params that `when` connects.
+
+        Args:
+            names: Names of these params. The first one is a parent of others, if there are others.
+            chosen: Chosen params.
+        """
         first, *rest = names
         dimension = self._dimensions[first]
         if not rest:

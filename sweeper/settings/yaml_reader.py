@@ -19,8 +19,8 @@ from ..errors import first_line
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-#: A text may have this many values if all its aliases are written out (chosen, not measured). Nine
-#: lists, each with eight aliases of the previous one, have 150 million values.
+#: A text may have at most this many values, with all aliases written out (chosen, not measured).
+#: Nine lists, each with eight aliases of the previous one, have 150 million values.
 _MOST_VALUES = 1_000_000
 
 
@@ -89,7 +89,7 @@ def read_yaml(text: str) -> Any:
 
 
 def _has_too_many_values(value: Any) -> bool:
-    """Return whether a value has too many parts. A value that contains itself has."""
+    """Return whether a value has too many parts, or contains itself."""
     n_values = 0
     parts = [value]
     while parts and n_values <= _MOST_VALUES:
@@ -119,6 +119,7 @@ def _with_remedy(error: MarkedYAMLError) -> str:
     return "; ".join((text, *remedies))
 
 
+#: Parts of the parser's messages, each with what a user can do about the error.
 _REMEDIES = {
     "'\\t'": "indent with spaces, not with tabs",
     "that cannot start any token": "put text that begins with such a character in quotes",

@@ -18,8 +18,9 @@ from pydantic import TypeAdapter
 
 from ..errors import StudyError
 from ..files import PRIVATE, replaced
+from ..settings import Settings
 from ..settings.sections import Cost
-from ..trials import Importance, LearnedTrial, display_path
+from ..trials import Importance, LearnedTrial, RepeatPlan, RerunPlan, display_path
 
 #: Name of Optuna's user attribute that has the `StudyFacts`. Only modules of this folder use this
 #: name.
@@ -50,7 +51,7 @@ class StudyFacts:
         tracking_uri: MLflow tracking URI, without its password.
         experiment_id: Id of the study's experiment in MLflow.
         notebook: Path of the research notebook.
-        trials: Number of trials that the study is to have. None until the first sweep has its plan.
+        trials: Number of trials that the study is to have. None until the first sweep begins.
         settings: Settings of the last sweep, in the form of `Settings.as_mapping`.
         made_of: Fingerprint of the trials' code, parameters and kernel
             (`notebooks/fingerprint.py`).
@@ -62,14 +63,13 @@ class StudyFacts:
         compare_url: URL of MLflow's comparison of the runs. None if there is none.
         tracking_is_behind: Whether MLflow may still show ended trials as running.
         lag: Number of trials that run at once with `study.order: fixed`. None with a free order.
-        repeats: Plan of the repeats of proposals, in the form of `plan_of_repeats`. None if
-            proposals run once.
-        confirms: Params and seeds that the study runs, in the form of `trials.plan_of`, and `of`:
-            the id of the study whose trials it repeats. None for a search.
+        repeats: Seeds or folds on which each proposal runs. None if proposals run once.
+        confirms: Params and seeds that the study runs, and the id of the search from which the
+            params come. None if the study itself is a search.
         learned: Trials of each study in `learn_from`, the best first. None if there is no such
             study.
-        importances: Importance of each param, by objective, then by param. None until a sweep has
-            ended.
+        importances: Importance of each param, by objective, then by param. None until they were
+            computed, at the end of a sweep or by `export`.
         noise: Standard deviation of each score between runs of the same params, as far as it was
             measured with the importances.
         importances_of: Number of completed trials from which the importances were computed.
@@ -91,8 +91,8 @@ class StudyFacts:
     compare_url: str | None = None
     tracking_is_behind: bool = False
     lag: int | None = None
-    repeats: Mapping[str, Any] | None = None
-    confirms: Mapping[str, Any] | None = None
+    repeats: RepeatPlan | None = None
+    confirms: RerunPlan | None = None
     learned: Sequence[Sequence[LearnedTrial]] | None = None
     importances: Mapping[str, Mapping[str, Importance]] | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
@@ -183,6 +183,16 @@ class StudyFacts:
     def data_version(self) -> str | None:
         """Version of the data with which the study began. None if it has no data."""
         return self.made_of.get("data")
+
+    def has_learned_from(self, settings: Settings) -> bool:
+        """Return whether the study has the trials of exactly those studies that settings name.
+
+        Args:
+            settings: Settings of a sweep. Their `learn_from` names the studies.
+        """
+        # Compare the lists in the form in which a study stores them, which is without passwords.
+        before = () if self.learned is None else self.settings.get("learn_from", ())
+        return list(before) == list(settings.as_mapping.get("learn_from", ()))
 
     @property
     def cost(self) -> float | None:

@@ -24,9 +24,9 @@ from ..trials import Importance
 #: With fewer completed trials, importances are not computed, because they would be noise (chosen,
 #: not measured).
 _FEWEST_TRIALS = 10
-#: The shares are averaged over the first number of bootstrap samples of the trials. Each sample
-#: gets a forest with the second number of trees. With 16 trees, shares and intervals of 200 trials
-#: differed by at most 0.02 from those with 8, and took twice as long.
+#: The shares are averaged over `_SAMPLES` bootstrap samples of the trials. A forest with `_TREES`
+#: trees is fitted to each sample. With 16 trees, shares and intervals of 200 trials differed by at
+#: most 0.02 from those with 8 trees, and took twice as long (measured).
 _SAMPLES, _TREES = 20, 8
 #: A sample has at most this many trials, so that the importances of a long study take seconds
 #: (chosen, not measured).
@@ -53,8 +53,9 @@ def param_importances(
 ) -> Mapping[str, Mapping[str, Importance]]:
     """Return the share of each objective's variance that each param explains in the whole space.
 
-    If at least two params of the space were varied, the models of the scores measure the shares
-    (see `effects_of`). Otherwise, a random forest measures them (see `forest_importances`).
+    If there are models of the scores, and at least two params of the space were varied, the models
+    measure the shares (see `effects_of`). Otherwise, a random forest measures them (see
+    `forest_importances`).
 
     Args:
         study: Optuna's study.
@@ -92,10 +93,10 @@ def _n_varied(names: Sequence[str], trials: Sequence[FrozenTrial]) -> int:
 
 
 def _without(found: Mapping[str, Importance], names: Collection[str]) -> dict[str, Importance]:
-    """Return importances without some names. The other shares add up to 1 again.
+    """Return importances without some names. Scale the other shares so that they add up to 1.
 
-    If a name is left out, the joint shares are not known: they contain what a param explains
-    together with that name.
+    If a name is left out, the joint shares of the others are set to 0, which means not measured:
+    they contain what a param explains together with the name that is left out.
     """
     kept = {name: importance for name, importance in found.items() if name not in names}
     if len(kept) == len(found):

@@ -30,11 +30,10 @@ class LocatedStudy:
     paths: StudyPaths
 
     def confirmation(self) -> Confirmation | None:
-        """Return the ranking of trials by runs on fresh seeds.
+        """Return the ranking of trials by their mean scores over several runs.
 
-        Return None if there are no such runs.
-
-        If proposals are repeated and were not confirmed, return the ranking of the repeats' means.
+        The runs are those on fresh seeds. If there are none, they are those of a search that runs
+        each proposal several times (`repeat`). Return None if there are none of these, either.
         """
         own = self.study.confirmation
         if own is not None and own.repeats is None:
@@ -43,7 +42,7 @@ class LocatedStudy:
         return own if confirming is None else confirming.study.confirmation
 
     def cost(self) -> float | None:
-        """Return the cost of the study and of the study that confirmed its trials.
+        """Return the cost of the study together with that of the study that confirmed its trials.
 
         Return None if no price is known.
         """
@@ -98,8 +97,8 @@ class LocatedStudy:
         ablation = self.following("ablate")
         if ablation is None:
             return None
-        plan = ablation.study.facts.confirms or {}
-        return plan.get("ablated")
+        plan = ablation.study.facts.confirms
+        return None if plan is None else plan.ablated
 
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
         """Return the best trials: by the runs on fresh seeds if they have decided, else by score.

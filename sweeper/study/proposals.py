@@ -157,7 +157,11 @@ class TrialQueue:
         return repeated is None or repeated.due is None
 
     def _is_complete(self, samplers: SamplerFactory) -> bool:
-        """Return whether no new proposal begins: the study has its trials, or has tried all."""
+        """Return whether no new proposal begins.
+
+        The study has its trials, or has tried all combinations of params. With `repeat`, none
+        begins either if the trials that are left are too few for all runs of a proposal.
+        """
         trials = self._storage.trials()
         n_planned = sum(map(is_planned, trials))
         wanted = samplers.settings.study.trials
@@ -167,7 +171,7 @@ class TrialQueue:
         if repeated is not None:
             if repeated.due is not None:
                 return False
-            n_runs = len(repeated.plan["values"])
+            n_runs = len(repeated.plan.values)
             if n_planned + repeated.n_owed + n_runs > wanted:
                 return True
         return samplers.has_tried_all(trials)

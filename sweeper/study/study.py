@@ -43,7 +43,6 @@ from ..settings.space import SearchSpace, from_scalar
 from ..study_folder.patience import Patience
 from ..trials import (
     FOLD,
-    FOLDS,
     Confirmation,
     Importance,
     LearnedTrial,
@@ -51,10 +50,10 @@ from ..trials import (
     Proposal,
     Reason,
     Repeats,
+    RerunPlan,
     TrialOutcome,
     TrialRecord,
     TrialState,
-    confirmed_runs,
     run_id_of,
 )
 from .access import close_storage, file_of, log_ahead, open_storage, place_of, refuse_another_file
@@ -421,8 +420,8 @@ class Study:
     ) -> None:
         """Queue the trials that run first: those of `start`, and the best params of other studies.
 
-        Trials that were queued in this way by an earlier call are removed from the queue if they
-        are in neither now.
+        Trials that an earlier call has queued in this way are removed from the queue, if `start`
+        and the other studies no longer contain their params.
 
         Args:
             settings: Settings of this sweep.
@@ -476,8 +475,8 @@ class Study:
     def _drop_outside(self, space: SearchSpace) -> None:
         """Remove queued trials with values that the space does not allow, and warn of them.
 
-        Another process can queue a trial at any time: `enqueue` before this sweep has stored its
-        settings, or another tool.
+        Another process may have queued such a trial: the command `enqueue`, before this sweep had
+        stored its settings, or another tool that writes to Optuna's storage.
         """
         for trial in self._trials(OptunaState.WAITING):
             params = _queued_params(trial)
@@ -494,17 +493,17 @@ class Study:
         """Remove a trial from the queue. It ends without a record, because it has never begun."""
         self._mirror.set_trial_state_values(trial._trial_id, OptunaState.FAIL)
 
-    def confirm(self, plan: Mapping[str, Any], *, has_changed: bool = False) -> None:
+    def confirm(self, plan: RerunPlan, *, has_changed: bool = False) -> None:
         """Queue the runs of a plan that the study lacks. Remove queued runs of earlier plans.
 
         All trials run on a seed before the first trial runs on the next seed. Runs with other code
         or settings do not count, and are not run again if they were interrupted.
 
         Args:
-            plan: Params and seeds to run, as `following_plan` makes them.
+            plan: Params and seeds to run.
             has_changed: Whether new trials run other code or settings than the trials so far.
         """
-        plan = {**plan, "since": self._counts_since(has_changed=has_changed)}
+        plan = replace(plan, since=self._counts_since(has_changed=has_changed))
         self.note_facts(confirms=plan)
         if has_changed:
             self._give_up_unfinished()
@@ -528,29 +527,31 @@ class Study:
 
     def repeats_trials_of(self, study_id: str) -> bool:
         """Return whether the study runs trials of the study with this id again."""
-        return (self.facts.confirms or {}).get("of") == study_id
+        confirms = self.facts.confirms
+        return confirms is not None and confirms.of == study_id
 
-    def n_confirming(self, plan: Mapping[str, Any], *, has_changed: bool = False) -> int:
+    def n_confirming(self, plan: RerunPlan, *, has_changed: bool = False) -> int:
         """Return how many trials the study has after `confirm`, without those queued by hand."""
         since = self._counts_since(has_changed=has_changed)
-        runs = self._runs_of({**plan, "since": since})
+        runs = self._runs_of(replace(plan, since=since))
         return runs.n_staying + len(runs.missing)
 
     def _counts_since(self, *, has_changed: bool) -> int:
         """Return the number of the first trial that counts, because earlier ones ran other code."""
         if has_changed:
             return len(self._trials())
-        return int((self.facts.confirms or {}).get("since", 0))
+        confirms = self.facts.confirms
+        return 0 if confirms is None else confirms.since
 
-    def _runs_of(self, plan: Mapping[str, Any]) -> _Runs:
+    def _runs_of(self, plan: RerunPlan) -> _Runs:
         """Compare the study with a plan. Trials that were queued by hand belong to no plan."""
-        runs = [(as_queued(params), seed) for params, seed in confirmed_runs(plan)]
+        runs = [(as_queued(params), seed) for params, seed in plan.runs]
         missing, of_others, n_staying = list(runs), list[FrozenTrial](), 0
         for trial in self._trials():
             if is_by_hand(trial) or _is_dropped(trial):
                 continue
             run = trial.system_attrs.get(QUEUED), trial.user_attrs.get(SEED)
-            counts = trial.number >= plan["since"]
+            counts = trial.number >= plan.since
             if counts and run in missing:
                 missing.remove(run)
             if trial.state is OptunaState.WAITING and not (counts and run in runs):
@@ -561,7 +562,7 @@ class Study:
 
     @property
     def has_only_planned(self) -> bool:
-        """Whether no trial has begun, and only the settings (`start`) have queued trials."""
+        """Whether no trial has begun, and all queued trials are those of `queue_first`."""
         return all(map(_is_queued_first, self._trials()))
 
     @property
@@ -575,7 +576,10 @@ class Study:
         return sum(map(is_planned, trials)), sum(map(is_by_hand, trials))
 
     def tried_again(self) -> set[int]:
-        """Return the numbers of trials whose retry has not failed. It may be queued or running."""
+        """Return the numbers of trials with a retry that has not failed.
+
+        The retry may also be queued or running.
+        """
         numbers = set()
         for trial in self._trials():
             record = record_of(trial)
@@ -608,7 +612,8 @@ class Study:
         """Ask the pruner about a running trial after its latest report.
 
         A trial that has reached the last step of the completed trials is never pruned, because its
-        training is complete. `PredictivePruner` has a stricter rule of its own.
+        training is complete. `PredictivePruner` also finds out whether a param decides the number
+        of steps, and then never prunes a trial at the last step of its own params.
 
         Returns:
             Why the trial should be pruned, in words. None if it should continue.
@@ -639,7 +644,7 @@ class Study:
         """Return the reported values of all trials as learning curves.
 
         Args:
-            frozen: Numbers of the trials that are frozen. Optuna stores them as running.
+            frozen: Numbers of the trials that are frozen (paused). Optuna stores them as running.
         """
         with self._lock:
             return curves_of(self._study, frozen=frozen)
@@ -650,7 +655,9 @@ class Study:
             return why_pruned(pruner, self._study, self._trial(number))
 
     def note_state(self, number: int, state: TrialState) -> TrialRecord:
-        """Store that a trial is frozen or running again. Do nothing if it has ended meanwhile.
+        """Store that a trial is frozen (paused) or runs again.
+
+        Do nothing if the trial has ended meanwhile.
 
         Args:
             number: Trial number in the study.
@@ -748,8 +755,10 @@ class Study:
     def best(self) -> list[TrialRecord]:
         """Return the best trial, or all Pareto-optimal trials if there are several objectives.
 
-        If the study confirms trials, return a run of the winner. Empty if no trial has completed.
-        During a sweep, the call reads memory only, so it never waits for an unavailable storage.
+        If the means of several runs decide (in a study that runs trials again, or with `repeat`),
+        return the first run of the winner. Empty if there is no winner, or if no trial has
+        completed. During a sweep, the call reads memory only, so it never waits for an unavailable
+        storage.
         """
         confirmation = self.confirmation
         if confirmation is not None and confirmation.decides:
@@ -775,7 +784,7 @@ class Study:
             return known
         models, facts = self._modelled(space), self.facts
         # The fold explains a part of the variance, but no sampler chooses it.
-        by_fold = facts.repeats is not None and facts.repeats["by"] == FOLDS
+        by_fold = facts.repeats is not None and facts.repeats.by_fold
         return param_importances(
             self._study,
             facts.objectives,
@@ -855,9 +864,11 @@ class Study:
         return [record for record in running if record.is_final or not record.state.has_ended]
 
     def mark_interrupted(self) -> list[TrialRecord]:
-        """Store the ends of the trials that a killed sweep left as running, in Optuna as well.
+        """Store the ends of the trials that a killed sweep left as running.
 
-        Call it only while no sweep runs.
+        If a trial's record or notebook states a final end, store this end in Optuna as well. Mark
+        all other trials as stopped in their records only, so that the next sweep runs them again.
+        Call this only while no sweep runs.
 
         Returns:
             The corrected records.

@@ -1,4 +1,4 @@
 """Manage a study's folder: locks, requests, snapshots of code, and hashes of artifacts.
 
-The folders `study` and `tracking` own the files of Optuna and MLflow in it.
+The code for the files of Optuna and MLflow in a study's folder is in `study` and `tracking`.
 """

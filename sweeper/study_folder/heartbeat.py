@@ -11,8 +11,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-#: The file is touched again after the first number of seconds. Its process counts as alive up to
-#: the second number of seconds after a touch (chosen, not measured).
+#: A sweep touches its file every `TOUCH_S` seconds. After each touch, it counts as alive for
+#: `ALIVE_S` seconds (chosen, not measured).
 TOUCH_S, ALIVE_S = 10.0, 60.0
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

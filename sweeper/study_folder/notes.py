@@ -37,8 +37,8 @@ class Notes:
     def read(self) -> dict[str, TrialNote]:
         """Return the notes by run id.
 
-        If the file cannot be read, log a warning and return none, because no sweep depends on
-        notes.
+        If the file cannot be read, log a warning and return no notes, because no sweep depends on
+        them.
         """
         try:
             return self._load()

@@ -51,8 +51,9 @@ class HeldFolder:
     def check(self) -> None:
         """Check that no sweep on another machine has taken over the folder.
 
-        That happens if this process stood still for so long that it counted as dead. The file is
-        read each time, because the clock of a suspended machine may stand still, too.
+        That happens if this process stood still for so long that it counted as dead. `sweep.json`
+        is read on each call, and not only after a long pause: the clock of a suspended machine may
+        stand still, too, and show no pause.
 
         Raises:
             StudyError: Another sweep has taken over the folder.
@@ -60,7 +61,9 @@ class HeldFolder:
         paths = self._paths
         try:
             is_ours = self._token in paths.owner.read_text(encoding="utf-8")
-        except FileNotFoundError:  # The other sweep has ended, or the disk is unavailable.
+        except FileNotFoundError:
+            # If the lock file is there, another sweep took over the folder and has ended. If not,
+            # the disk is unavailable, which proves nothing.
             is_ours = not os.path.exists(paths.lock)
         except OSError:  # An error of the disk proves nothing.
             return
@@ -68,8 +71,8 @@ class HeldFolder:
             return
         raise StudyError(
             f"the study {paths.study!r} in {display_path(paths.folder)} was taken over by "
-            f"{owner_of(paths)} while this sweep stood still; it has ended and changed nothing "
-            "more; wait for the other one, or stop it, and resume with the same command"
+            f"{owner_of(paths)} while this sweep stood still; this sweep has ended, and changed "
+            "nothing more; wait for the other sweep, or stop it, and resume with the same command"
         )
 
 
@@ -88,7 +91,7 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
         try:
             yield held
         finally:
-            # Another sweep may have taken over the folder. Then the file names that sweep.
+            # Keep `sweep.json` if another sweep has taken over the folder and is named there.
             if _read_owner(paths).get("token") == token:
                 _remove(paths.owner)
             if made and not held.is_needed:
@@ -248,7 +251,8 @@ def _take_lock(paths: StudyPaths, token: str) -> FileLock:
     try:
         write_atomically(paths.owner, json.dumps({**about, "token": token}))
     except OSError as error:
-        _remove(paths.lock)  # With this file in it, the folder could not be removed.
+        # If `held_folder` has made the folder, it now removes it, but only if the folder is empty.
+        _remove(paths.lock)
         lock.release()
         raise unwritable(paths.folder, error) from error
     return lock

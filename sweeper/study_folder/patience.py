@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Wait the first number of seconds before the second attempt. The wait doubles before each further
-#: attempt, up to the second number of seconds.
+#: Wait `_FIRST_S` seconds before the second attempt. The wait doubles before each further attempt,
+#: up to `_LONGEST_S` seconds.
 _FIRST_S, _LONGEST_S = 0.1, 2.0
 #: A disk or server that was unavailable several times counts as available again after this many
 #: seconds without an error (chosen, not measured).
@@ -83,8 +83,8 @@ class Patience:
 
         Args:
             call: Function to call.
-            again: Called instead of `call` from the second attempt on. For a change that may have
-                been made although its answer was lost.
+            again: Function to call from the second attempt on, if `call` must not be repeated as it
+                is: the database may have made a change although its answer was lost.
 
         Raises:
             Exception: The error of the call, if it is not temporary or if the limit is over.
@@ -110,7 +110,7 @@ class Patience:
         Log a temporary error instead of raising it, because the caller calls again later.
 
         Raises:
-            Exception: The error of the call, if it is not temporary.
+            Exception: The error of the call, if it is not temporary or if `limit_s` returns 0.
         """
         try:
             self.check()
@@ -140,7 +140,10 @@ class Patience:
             _log.warning("%s%s; trials continue, and %s", place, message, what_next)
 
     def note_success(self) -> None:
-        """Record that the database or disk is available. A long call may do so before it ends."""
+        """Record that the database or disk is available.
+
+        A long call may record this before it returns.
+        """
         self.has_succeeded = True
         if not self._is_away:
             return
@@ -157,9 +160,9 @@ def _has_settled(since_s: float | None) -> bool:
 
 def is_of_the_machine(error: Exception) -> bool:
     """Return whether an error is a fault of this machine, which may be temporary."""
-    # Python's error at the limit of threads has a text and no number.
+    # If no more threads can start, Python raises an error with a text, but without `errno`.
     lacks_threads = isinstance(error, RuntimeError) and "start new thread" in str(error)
     if isinstance(error, MemoryError) or lacks_threads:
         return True
-    # The number decides and not the class of the error, because ZMQError is not an OSError.
+    # Check the number and not the class of the error, because ZMQError is not an OSError.
     return getattr(error, "errno", None) in _OF_THE_MACHINE

@@ -38,8 +38,9 @@ class Requests:
 
     To show this, the thread touches `sweep.json`, the file that names the sweep, at intervals.
 
-    Requests that exist already were meant for an earlier sweep, and are dropped. So make this
-    object as soon as other commands can see that the sweep is alive.
+    Requests that exist when this object is made are dropped, because they were meant for an earlier
+    sweep. So make the object as soon as other commands can see that the sweep is alive: a later
+    start would drop requests to this sweep.
 
     Args:
         paths: Paths of the study, whose folder this process has locked.

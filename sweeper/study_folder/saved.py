@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 def saved_in(folder: Path) -> dict[str, SavedArtifact]:
     """Return the artifacts in a trial's folder of artifacts, by name.
 
-    A file that cannot be read, or whose name no notebook can contain, is left out with a warning,
-    because the trial has ended anyway.
+    A file that cannot be read, or whose name no notebook can contain, is left out. A warning is
+    logged and no error is raised, because the trial has ended already.
     """
     if not folder.is_dir():
         return {}
@@ -47,7 +47,7 @@ def content_of(path: Path) -> SavedArtifact:
     if path.is_dir():
         contents = {file: content_of(file) for file in _files_below(path)}
         lines = [f"{f.relative_to(path).as_posix()}\0{c.sha256}\n" for f, c in contents.items()]
-        digest = hashlib.sha256(os.fsencode("".join(lines)))  # A name may be no UTF-8.
+        digest = hashlib.sha256(os.fsencode("".join(lines)))  # Names need not be valid UTF-8.
         size_bytes = sum(content.size_bytes for content in contents.values())
     elif path.exists() and not path.is_file():  # Reading a pipe would wait forever.
         raise OSError(f"{path} is neither a file nor a folder")

@@ -61,7 +61,7 @@ class CodeSnapshot:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Short hash of the source of all code cells, and of each file, by its name in messages."""
+        """Short hashes of the source: of all code cells together, and of each file, by its path."""
         cells = json.loads(self.notebook).get("cells", [])
         sources = ["".join(cell["source"]) for cell in cells if cell.get("cell_type") == "code"]
         return {
@@ -75,7 +75,11 @@ class CodeSnapshot:
         return os.path.join(self.folder, self.notebook_name)
 
     def frozen_in(self, folder: str) -> dict[str, str]:
-        """Return the sources in `files` by absolute path, if the notebook is in this folder."""
+        """Return the sources in `files`, by the absolute path of each file.
+
+        Args:
+            folder: Folder of the notebook now. It may differ from the attribute `folder`.
+        """
         return {
             os.path.normpath(os.path.join(folder, path)): source
             for path, source in self.files.items()
@@ -112,7 +116,7 @@ def read_snapshot(paths: StudyPaths, name: str) -> CodeSnapshot:
 
     Args:
         paths: Paths of the study.
-        name: Name of the snapshot, as `snapshot` in a trial's `metadata.sweeper` says it.
+        name: Name of the snapshot, from `snapshot` in a trial's `metadata.sweeper`.
 
     Raises:
         StudyError: The file is missing or has changed.
@@ -133,7 +137,7 @@ def read_environment(paths: StudyPaths, name: str) -> Mapping[str, Any]:
 
     Args:
         paths: Paths of the study.
-        name: Name of the environment, as `environment` in the trial's `metadata.sweeper` says it.
+        name: Name of the environment, from `environment` in the trial's `metadata.sweeper`.
 
     Raises:
         StudyError: The file is missing or damaged.

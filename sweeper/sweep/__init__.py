@@ -1,6 +1,7 @@
 """Run one sweep: build its parts, schedule its trials, and stop it in order.
 
-The folder `control` holds what other processes do to a study. The folder `execution` runs a trial.
+The commands by which other processes read and change a study are in the folder `control`. The
+folder `execution` runs a trial.
 """
 
 from .sweep import Sweep

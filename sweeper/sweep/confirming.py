@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..errors import SettingsError, SweepError, first_line
 from ..page import write_page_of
@@ -21,14 +20,23 @@ from ..settings.addresses import Address
 from ..settings.sections import Algorithm
 from ..study.study import Study
 from ..tracking import Tracker, check_reachable
-from ..trials import Insights, Repeats, SweepResult, TrialRecord, best_trials, has_score, plan_of
+from ..trials import (
+    Insights,
+    RepeatPlan,
+    Repeats,
+    RerunPlan,
+    SweepResult,
+    TrialRecord,
+    best_trials,
+    has_score,
+)
 from .opening import store_of
 from .planning.plan import SweepPlan, remote_copy
 
 _log = logging.getLogger(__name__)
 
-#: Wait at most this many seconds until MLflow has stored the answer of the search in its note
-#: (chosen, not measured). MLflow needs two seconds only to open a store.
+#: Wait at most this many seconds until MLflow has stored the answer of the search in the text above
+#: the runs (chosen, not measured). To open a store alone takes MLflow two seconds.
 _NOTE_S = 20.0
 
 
@@ -61,7 +69,7 @@ def confirming_plan(
             raise SettingsError(_why_none(search.settings))
         return None
     seeds = fresh_seeds(search.settings, asked.seeds)
-    wanted = plan_of(best, seeds, objective=name, direction=goal.direction)
+    wanted = RerunPlan.of_trials(best, seeds, objective=name, direction=goal.direction)
     return following_plan(search, "confirm", wanted, of=found, is_stopped=is_stopped)
 
 
@@ -119,7 +127,7 @@ def fresh_seeds(settings: Settings, count: int) -> list[int]:
 def following_plan(
     search: SweepPlan,
     kind: str,
-    wanted: Mapping[str, Any],
+    wanted: RerunPlan,
     *,
     of: SweepResult,
     is_stopped: Callable[[], bool] = lambda: False,
@@ -129,13 +137,13 @@ def following_plan(
     Args:
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
         kind: `confirm` or `ablate`. The study's name ends in it.
-        wanted: Params and seeds to run, in the form of `trials.plan_of`.
+        wanted: Params and seeds to run.
         of: Result of the search. The study may spend what the search has left of the budget.
         is_stopped: Returns whether the sweep was stopped. If so, the call does not wait for a
             cluster's workers.
     """
     paths = search.paths.following(kind)
-    n_trials = len(wanted["trials"]) * len(wanted["seeds"])
+    n_trials = len(wanted.runs)
     spent = of.cost or 0.0
     settings = following_settings(search.settings, paths.study, spent=spent, trials=n_trials)
     url = search.storage_url
@@ -151,7 +159,7 @@ def following_plan(
         samplers=SamplerFactory(settings),
         storage_url=url,
         remote=remote_copy(settings, paths, url, search.tracking),
-        confirming={**wanted, "of": of.study_id},
+        confirming=replace(wanted, of=of.study_id),
     )
 
 
@@ -180,8 +188,8 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
 def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
     """Answer a search again (who wins, what to do next) after its confirmation ended or failed.
 
-    The answer is also written to the comparison page of the search and to its note in MLflow. If
-    one of these cannot be written, a warning is logged.
+    The answer is also written to the comparison page of the search, and above its runs in MLflow.
+    If one of these cannot be written, a warning is logged.
 
     Returns:
         The result with the new answer. The given result if no answer can be made.
@@ -204,7 +212,7 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
 
 
 def _describe(search: SweepPlan, study: Study, insights: Insights) -> None:
-    """Write the answer of a search to its note in MLflow.
+    """Write the answer of a search into the text above its runs in MLflow.
 
     Raises:
         SweepError: MLflow cannot be used.
@@ -217,13 +225,13 @@ def _describe(search: SweepPlan, study: Study, insights: Insights) -> None:
     tracker.close(lambda: until_s - time.monotonic())
 
 
-def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:
+def _with_means(plan: RepeatPlan, records: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Return one record for each proposal whose repeated runs are complete, with their mean score.
 
     The record is that of the first run with a score. The very first run may have failed, so that
     only its retry has a score.
     """
-    name = plan["objective"]
+    name = plan.objective
     found = []
     for proposal in Repeats(plan, records).ranking:
         first = next(run for run in proposal.runs.values() if has_score(run, name))
@@ -237,7 +245,7 @@ def following_settings(settings: Settings, name: str, *, spent: float, trials: i
     Args:
         settings: Settings of the search.
         name: Name of the following study.
-        spent: Cost of the search. It reduces the budget that the following study has.
+        spent: Cost of the search. The following study has what is left of the budget.
         trials: Number of trials of the following study.
 
     Raises:

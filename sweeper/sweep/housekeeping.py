@@ -30,8 +30,9 @@ _log = logging.getLogger(__name__)
 class Housekeeping:
     """Stores how long a study was swept, and writes the comparison page to the disk.
 
-    A thread does so every 5 s, and stops the sweep if the study's storage is lost. A page that
-    cannot be written does not end a trial: the first such error is logged.
+    A thread does so every 5 s, and writes the page less often if that takes long. It stops the
+    sweep if the study's storage is lost. A page that cannot be written does not end a trial: the
+    first such error is logged.
 
     Args:
         plan: Plan of the sweep.
@@ -80,7 +81,7 @@ class Housekeeping:
 
         Args:
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them.
-            is_running: Whether trials run. If so, the following values are not known yet.
+            is_running: Whether trials run. If so, the other arguments are not known yet.
             is_confirming: Whether the sweep is about to run the best trials again.
             insights: The answer of the study.
             importances: Importance of each param, by objective, then by param.

@@ -247,7 +247,7 @@ def refuse_another_search(study: Study, plan: SweepPlan) -> None:
         StudyError: The study has run trials of a search of the same name that was removed.
     """
     assert plan.confirming is not None, "the study runs trials again"
-    if study.facts.confirms is None or study.repeats_trials_of(plan.confirming["of"]):
+    if study.facts.confirms is None or study.repeats_trials_of(plan.confirming.of):
         return
     paths, places = plan.paths, list[str]()
     if plan.storage_url.file != paths.storage:

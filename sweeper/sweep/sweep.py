@@ -139,8 +139,8 @@ class Sweep:
                 interpreter. Default: as `choose_kernel` describes it.
             trials: Number of trials of the study in all. Default: the number in the settings.
             timeout_s: Wall-clock limit of the whole sweep, in seconds. None for no limit.
-            began_s: Time from which the limit counts, on the monotonic clock. Default: the time of
-                this call.
+            began_s: Time from which `timeout_s` counts, on the monotonic clock. Default: the time
+                of this call.
             allow_changes: Whether to resume a study whose earlier trials ran with other code or
                 settings.
             observer: Called with each event, one call at a time, from a thread of its own. It may
@@ -386,7 +386,9 @@ class Sweep:
         if plan.remote is not None:
             # If another machine resumes the study from its remote copy, end this sweep.
             plan.remote.when_lost(scheduler.lose)
-        # Their computation imports torch, which a call that runs no trial need not wait for.
+        # If no trial has completed since the importances were stored, read the predicted scores
+        # from the page. To compute them imports torch, and a call that runs no trial need not wait
+        # for that.
         is_known = study.known_importances() is not None
         shown = shown_surfaces(plan.paths.page_files, plan.settings) if is_known else None
         located = plan.located(study)
@@ -518,7 +520,7 @@ class Sweep:
     def _modelled(
         self, study: Study, shown: _Surfaces | None
     ) -> tuple[Mapping[str, Mapping[str, Importance]] | None, _Surfaces]:
-        """Return what models of the scores say.
+        """Return the importances of params and the predicted scores, by models of the scores.
 
         What cannot be computed is missing, also if the machine is about to be taken away. A study
         that runs given params, as a confirmation does, has no models.

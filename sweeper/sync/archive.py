@@ -104,9 +104,9 @@ class Dataset:
         *,
         copy: Path | None = None,
     ) -> None:
-        """Fetch the version into the data's folder, unless the folder has it already.
+        """Fetch the version that the trials use into the data's folder, unless the folder has it.
 
-        One process fetches, and others wait.
+        If several processes call this at once, one fetches, and the others wait.
 
         Args:
             on_line: Called with progress messages, from this thread.
@@ -183,7 +183,8 @@ class Dataset:
                 "notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS, or correct the URL"
             )
         version = newest.decode(errors="replace")
-        if not _VERSION.fullmatch(version):  # Any other text could lead a path out of its folder.
+        # The version becomes part of a path, and other texts could lead the path out of its folder.
+        if not _VERSION.fullmatch(version):
             raise DataError(
                 f"data.from: {self.url}/{_NEWEST} has {version[:_DIGITS]!r} instead of a version, "
                 f"which has {_DIGITS} digits; push the data again"
@@ -223,8 +224,8 @@ class Dataset:
         return None
 
     def _warn_of_others(self, place: Path, record: _Record) -> None:
-        """Warn of files that are not in the version. A notebook may write some, such as a cache."""
-        with suppress(DataError):  # A file that could not be pushed does not matter here.
+        """Warn of a file that is not in the version. A notebook may have written it, as a cache."""
+        with suppress(DataError):  # `_names` refuses files that cannot be pushed: do not warn then.
             for name in _names(place):
                 if name not in record.files:
                     _log.warning(
@@ -276,9 +277,9 @@ class Dataset:
         on_line(f"{display_path(place)} has version {self.version}")
 
     def _place_from(self, copy: Path) -> Path:
-        """Return the folder for the data of a notebook's copy.
+        """Return the folder to fetch into if the notebook is a copy for one sweep.
 
-        A relative path becomes a link to the cache.
+        If `data.path` is relative, this path in the copy becomes a link to the user's cache.
         """
         stated = Path(self._settings.path).expanduser()
         if stated.is_absolute():
@@ -332,7 +333,7 @@ class _Arriving:
     _next_line_s: float = field(default_factory=lambda: time.monotonic() + _LINE_EVERY_S)
 
     def read(self, n_bytes: int) -> bytes:
-        """Return the next bytes, or no bytes at the end.
+        """Return the next bytes, or no bytes at the end or once the sweep was stopped.
 
         Raises:
             StoreError: The store refuses the request, or is unavailable for a minute.
@@ -392,7 +393,7 @@ def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]]:
 
 
 def _names(place: Path) -> list[str]:
-    """Return the sorted paths of all files in a folder, without the sweep's own record.
+    """Return the sorted paths of all files in a folder, except `_RECORD`, which the sweep writes.
 
     Symbolic links are followed. Empty folders are left out.
 

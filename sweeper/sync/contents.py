@@ -44,7 +44,7 @@ class Contents:
         return {name: file for name, file in found.items() if file is not None}
 
     def check_study(self) -> None:
-        """Check that the study exists. The copy of a study that was removed must not change.
+        """Check that the study exists. The copy must not change after the study was removed.
 
         Raises:
             SyncError: The study's file does not exist.
@@ -66,7 +66,7 @@ class Contents:
                 yield f"notebooks/{run_id}.ipynb", notebook
                 for earlier in notebook.parent.glob(f"{glob.escape(notebook.stem)}.attempt*.ipynb"):
                     name = f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}"
-                    if NOTEBOOK.fullmatch(name):  # A person may have added other files.
+                    if NOTEBOOK.fullmatch(name):  # A person may have added files with other names.
                         yield name, earlier
         if self.paths.notes.exists():
             yield NOTES, self.paths.notes

@@ -30,14 +30,14 @@ from .store import Store, StoreError
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: When there is little time, as at the sweep's end, each wait of the copy takes at most this many
-#: seconds (chosen, not measured).
+#: When there is little time, as at the sweep's end, a pause between two copies and the wait until
+#: the lease is released take at most this many seconds each (chosen, not measured).
 _HURRIED_S = 1.0
 #: The end of a sweep waits at most this many seconds until the lease is released (chosen, not
 #: measured).
 _PATIENCE_S = 5.0
-#: The end of a sweep waits for the copy for the first number of seconds, and reports the wait after
-#: the second number of seconds (chosen, not measured).
+#: The end of a sweep waits for the last copy for at most the first number of seconds. If the wait
+#: takes longer than the second number of seconds, it is reported (chosen, not measured).
 _END_S, _ANNOUNCED_AFTER_S = 60.0, 1.0
 
 
@@ -123,8 +123,8 @@ class RemoteCopy:
 
         Raises:
             SyncError: The copy cannot be used, or another process holds its lease.
-            OutputError: The study cannot be written, or a file of another origin has the path of a
-                restored file.
+            OutputError: The study cannot be written, or a file that this study did not write has
+                the path of a restored file.
         """
         try:
             yield self._open(on_restore, is_stopped)
@@ -169,7 +169,7 @@ class RemoteCopy:
         The function may be called from another thread, and more than once.
         """
         self._on_loss = call
-        if self._loss is not None:  # The copying thread may have called this function, too.
+        if self._loss is not None:  # The copying thread may have called the function, too.
             call(self._loss)
 
     def hurry(self) -> None:
@@ -187,7 +187,7 @@ class RemoteCopy:
             on_wait: Called if the copy takes so long that the wait should be reported.
 
         Returns:
-            The age of the copy in seconds. 0 if it is complete.
+            Age of the copy in seconds. 0 if the last copy is complete, so that nothing is missing.
         """
         self._closing.set()
         if self._thread is not None:
@@ -254,7 +254,7 @@ class RemoteCopy:
                 to the study on this machine.
         """
         mark = LocalMarker.at(self._paths.copied)
-        # Raise an error before the wait if this study cannot continue the copy.
+        # Check this before the wait for the lease, too: nobody should wait for a refusal.
         self._continuable(here, mark)
         self._lease.wait_until_free(mark, is_stopped=is_stopped)
         manifest = self._continuable(here, mark)
@@ -367,13 +367,12 @@ class RemoteCopy:
         try:
             if self._needed is not None:
                 self._objects.keep(self._needed, check=self._lease.check)
-        except (
-            StoreError
-        ) as error:  # A user may be allowed to write objects, but not to remove any.
+        except StoreError as error:
+            # The credentials may allow writing objects, but not removing them.
             _log.info("remote copy: objects that are no longer needed remain: %s", error)
 
     def _look_into(self, study: Path) -> None:
-        """Read the trials and the id of the study from a copy of its database."""
+        """Read the trials and the id of the study from a snapshot of its database."""
         stored = Study.load(Address.of_file(study), self._paths.study, is_known=True)
         try:
             self._begun = {record.number: record for record in stored.records()}
@@ -384,7 +383,8 @@ class RemoteCopy:
     def _write(self, entries: Mapping[str, Entry]) -> None:
         """Write a new manifest, unless nothing has changed.
 
-        The objects that the new and the previous manifest name must not be removed.
+        Afterwards, `_needed` has the objects that must not be removed: those that the new or the
+        previous manifest names.
         """
         before, mark = self._before, replace(self._mark, generation=self._mark.generation + 1)
         if before is not None and (before.files, before.copy_id) == (entries, mark.copy_id):

@@ -69,16 +69,16 @@ class RemoteLease:
         """Wait until no other process holds the lease.
 
         The lease of a killed process expires. If the holder is alive, this method notices that the
-        lease is renewed.
+        lease is renewed, and raises an error.
 
         Args:
-            mark: Marker in the study's folder, which this process has locked. So a process of this
-                machine that wrote the copy from this folder must have ended. None if there is no
-                marker.
+            mark: Marker in the study's folder. None if there is no marker. This process has locked
+                the folder. So a lease that another process of this machine took for the same
+                folder does not count: that process must have ended.
             is_stopped: Returns whether the sweep was stopped, which ends the wait.
 
         Raises:
-            SyncError: Another process writes the copy, and is alive or may be.
+            SyncError: Another process writes the copy, and is or may be alive.
             StoreError: The store is unavailable.
         """
         first = holder = self._holder(mark)
@@ -86,7 +86,8 @@ class RemoteLease:
             return
         end_s = time.monotonic() + first.left_s + _CHECK_S
         _log.warning(
-            "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another renewal",
+            "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another renewal of "
+            "its lease, which would show that it is alive",
             first.owner.words,
             first.age_s,
             math.ceil(first.left_s),
@@ -139,7 +140,7 @@ class RemoteLease:
         """Check that no other process has taken the lease.
 
         Raises:
-            SyncError: Another process holds it. The message names this process.
+            SyncError: Another process holds the lease. The message names that process.
             StoreError: The store is unavailable.
         """
         owner = self._look()
@@ -154,8 +155,8 @@ class RemoteLease:
         self._closing.set()
         if self._mine is None or self._thread is None:
             return
-        self._thread.join()  # A renewal must not follow the release.
-        with suppress(SyncError, StoreError):  # The lease is lost, or will expire by itself.
+        self._thread.join()  # A renewal after the release would take the lease again.
+        with suppress(SyncError, StoreError):  # The lease was lost, or will expire by itself.
             self._replace(replace(self._mine, has_ended=True))
 
     def _renew(self) -> None:
@@ -173,7 +174,7 @@ class RemoteLease:
         """Write the lease again if this process still holds it.
 
         Raises:
-            SyncError: Another process holds it.
+            SyncError: Another process holds the lease.
             StoreError: The store is unavailable.
         """
         self.check()

@@ -1,4 +1,7 @@
-"""Define the JSON files of a copy: manifest and lease in the store, and a local marker."""
+"""Define the JSON files of a remote copy.
+
+The store has the manifest and the lease. The study's folder on this machine has a marker.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Stored:
         """Return the record in a file.
 
         Returns:
-            None if there is no such file, or if it has no such record.
+            None if the file cannot be read, or does not contain a valid record.
         """
         try:
             return cls.read(path.read_text(encoding="utf-8"))
@@ -69,7 +72,9 @@ class Entry:
 
     @classmethod
     def of(cls, file: Path, *, hash: str) -> Self:
-        """Return the entry of a file. A time before 1970, as of files from old archives, is 1970.
+        """Return the entry of a file.
+
+        A time before 1970, which files from old archives may have, is stored as 1970.
 
         Args:
             file: The file.
@@ -86,14 +91,16 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Stored):
-    """The list of the objects of a copy. It is written last, so all of them exist and are complete.
+    """The list of the files in a copy. It is written after all objects, so they are complete.
 
     Attributes:
         study: Name of the study.
         study_id: Id of the study. Empty if the study is on a server.
-        copy_id: Id of the folder that is copied. A machine that restores the copy makes a new one.
+        copy_id: Random id of the study's folder that is copied. A machine that restores the copy
+            makes a new id for its own folder.
         generation: Number of the manifest. Each new manifest has the next number.
-        template: Path of the executed notebooks on the machine that was copied, with `{run_id}`.
+        template: Path of the executed notebooks on the machine that wrote the copy, with
+            `{run_id}` in place of each trial's run id.
         artifacts: URI of MLflow's artifact folder on that machine.
         files: Files by their names in the copy. A name states what a file is, not its path on a
             machine.
@@ -115,15 +122,17 @@ class Manifest(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class Owner(Stored):
-    """The lease: the process that writes the copy. The process stores it again at every interval.
+    """The lease of a copy: an object that names the process which alone may write the copy.
+
+    That process renews the lease regularly, by writing the object again.
 
     Attributes:
         host: Machine of the process.
         pid: Id of the process.
         token: Random text that distinguishes this lease from all others.
-        copy_id: Id of the folder that is copied.
-        folder: Hash of this folder's path. A copy of the folder on the same machine has another
-            hash.
+        copy_id: Id of the study's folder that is copied.
+        folder: Hash of this folder's path. It distinguishes the folder from a duplicate on the same
+            machine, which has the same `copy_id`.
         every_s: Seconds between two renewals.
         n_renewals: How often the process has renewed the lease.
         has_ended: Whether the lease was released.
@@ -140,7 +149,7 @@ class Owner(Stored):
 
     @property
     def words(self) -> str:
-        """The process, in words for messages."""
+        """Process id and machine of the process, as text for messages."""
         host = "".join(c for c in self.host if c.isprintable())[:_HOST_CHARACTERS]
         return f"process {self.pid} on {host}"
 
@@ -150,14 +159,14 @@ class LocalMarker(Stored):
     """A file in the study's folder that states which copy belongs to the folder.
 
     Attributes:
-        copy_id: Id of the folder in the manifest.
+        copy_id: Id of the folder, as in the manifests that are written from it.
         generation: Number of the last manifest that was written, or was about to be written. If the
             manifest in the store has a higher number, the copy is newer than this folder.
         origin_id: `copy_id` of the manifest that the folder was restored from. None if it was not
             restored.
         origin_generation: Number of that manifest.
-        replaced_id: Id of the study in the copy, if the study in the folder has begun anew in its
-            place. None if it has not.
+        replaced_id: Id of an earlier study in the copy, which a new study in this folder may
+            replace. None if no study was begun anew here.
     """
 
     copy_id: str
@@ -167,10 +176,10 @@ class LocalMarker(Stored):
     replaced_id: str | None = None
 
     def knows(self, manifest: Manifest) -> bool:
-        """Return whether the folder has everything that is in a manifest.
+        """Return whether the folder contains everything that a manifest lists.
 
-        This is so if the folder wrote the manifest, or was restored from it and has not written one
-        since.
+        It does if the manifest was written from the folder, or if the folder was restored from the
+        manifest.
         """
         if (manifest.copy_id, manifest.generation) == (self.origin_id, self.origin_generation):
             return True

@@ -30,8 +30,8 @@ def follow_unswept(move: Move) -> None:
 def follow(move: Move) -> None:
     """Correct the paths in a study that was moved and that no other process sweeps.
 
-    If this process is killed, the next call does it again. If the files cannot be written, a
-    warning is logged.
+    If this process is killed, the next call corrects the paths again. If the files cannot be
+    written, a warning is logged.
     """
     before, now = move.before, move.now
     changes = _changes(move)

@@ -1,4 +1,4 @@
-"""Send the contents of files to the store as objects, equal contents only once."""
+"""Send the contents of files to the store as objects. Equal contents are sent only once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Objects:
 
         Args:
             database: File of the database.
-            look: Called with the file of the snapshot.
+            look: Called with the file of the snapshot, before the snapshot is sent and removed.
 
         Raises:
             sqlite3.Error: The database cannot be read now.
@@ -101,7 +101,7 @@ class Objects:
             StoreError: The store is unavailable.
         """
         try:
-            # Read through the open file, because another file may get this name meanwhile.
+            # Read the file by its descriptor, because another file may get this path meanwhile.
             with open(file, "rb") as opened:
                 held = Path(f"/dev/fd/{opened.fileno()}")
                 now = _stamp(held)
@@ -123,7 +123,7 @@ class Objects:
         Args:
             entry: Hash of the content and time of the file.
             file: The file.
-            as_read: Stamp of the file when it was hashed.
+            as_read: Result of `_stamp` for the file when it was hashed.
         """
         if _stamp(file) != as_read:
             return False
@@ -131,7 +131,8 @@ class Objects:
             return True
         self._store.put_file(entry.object, file)
         if _stamp(file) != as_read:
-            with suppress(StoreError):  # A user may be allowed to write, but not to remove.
+            # The object may have content that does not fit the hash in its name.
+            with suppress(StoreError):  # The credentials may allow writing, but not removing.
                 self._store.remove(entry.object)
             return False
         self._there.add(entry.object)

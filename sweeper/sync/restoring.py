@@ -58,9 +58,9 @@ def restore(
             uses the files that have arrived.
 
     Raises:
-        SyncError: The copy does not fit the options of this call, its study is missing or damaged,
-            or the sweep was stopped.
-        OutputError: A file of another origin has the path of a restored file.
+        SyncError: The copy does not fit the sweep's options, the study's database in the copy is
+            missing or damaged, or the sweep was stopped.
+        OutputError: A file that this study did not write has the path of a restored file.
         StoreError: The store is unavailable.
         OSError: The disk is full or cannot be written.
     """
@@ -108,7 +108,7 @@ def _restore_files(
 
     def fetch(name: str) -> bool:
         entry, place = manifest.files[name], places[name]
-        if _is_here(place, entry):  # An interrupted call has downloaded it.
+        if _is_here(place, entry):  # An earlier call, which was interrupted, has downloaded it.
             return True
         if is_stopped():
             raise StoppedError(_STOPPED)
@@ -148,7 +148,7 @@ def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
     """Change the artifact URIs in MLflow's database to their paths on this machine.
 
     Returns:
-        False if the file is not a database.
+        False if the file is not an intact database, so that it cannot be used.
     """
     try:
         move_artifacts(tracking, before=manifest.artifacts, now=contents.paths.artifacts.as_uri())
@@ -185,7 +185,9 @@ def _move_study(study: Path, contents: Contents, *, has_store: bool) -> None:
 def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
     where = f"sync: the copy of the study {manifest.study!r}"
     if (STUDY in manifest.files) != (contents.storage is not None):
-        raise SyncError(f"{where} was made with another kind of --storage; give that kind")
+        raise SyncError(
+            f"{where} was made with another kind of --storage (a file or a server); give that kind"
+        )
     if contents.storage is None and manifest.template != contents.paths.template:
         raise SyncError(
             f"{where} is on a server; repeat the -o of its sweep: -o {manifest.template}"
@@ -222,7 +224,7 @@ def _refuse_files_in_the_way(
 
 
 def _is_here(place: Path, entry: Entry) -> bool:
-    """Return whether a path has the file of an entry already."""
+    """Return whether the file at a path exists and has the content of a manifest's entry."""
     try:
         return hash_of_file(place) == entry.hash
     except OSError:

@@ -28,9 +28,10 @@ class Selection:
     Attributes:
         contents: The files of the study on this machine.
         objects: Sender of files to the store.
-        begun: Trials of the copied study, by number. None if the study is on a server.
-        before: Files of the previous copy, by name.
-        is_last: Whether this is the last copy, after which nothing changes.
+        begun: Trials in the snapshot of the study's database that this upload contains, by number.
+            None if the study is on a server.
+        before: Files of the previous copy whose objects the store still has, by name.
+        is_last: Whether this is the last copy of the sweep, so that no file changes any more.
     """
 
     contents: Contents
@@ -80,7 +81,8 @@ class Selection:
     def _is_open(self, name: str) -> bool:
         """Return whether a file is a checkpoint of a trial that has not ended in the copied study.
 
-        All checkpoints of an ended trial must be in the copy together with the trial's end.
+        The checkpoints of an ended trial do not count: they must be in the same manifest as the
+        trial's end. If the study is on a server, the checkpoints of all trials count.
         """
         folder, _, rest = name.partition("/")
         run_id = rest.partition("/")[0]
@@ -93,13 +95,13 @@ class Selection:
     def _written(self) -> Set[int]:
         """Numbers of the trials whose checkpoints may change now.
 
-        A retry changes the checkpoints of its first trial.
+        A running retry changes the checkpoints of the trial that it retries.
         """
         begun = (self.begun or {}).values()
         return {record.first_number for record in begun if not record.state.has_ended}
 
     def _has_ended_since(self, name: str, file: Path) -> bool:
-        """Return whether a notebook states the end of a trial that runs in the copied study.
+        """Return whether a notebook may state the end of a trial that runs in the copied study.
 
         Such a notebook is not copied now. A restored study would use the end in the notebook, but
         this copy may lack the trial's last checkpoints. Without the end, the restored study runs

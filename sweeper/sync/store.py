@@ -31,20 +31,22 @@ _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "hdfs"}
 #: or does nothing without an error.
 _WITHOUT_REPLACING = {"smb", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-#: Timeouts in seconds and number of attempts of botocore (chosen, not measured). They are short,
-#: because the caller tries again. With botocore's defaults, a call to a store that hangs would
-#: block for minutes.
+#: Timeouts in seconds and number of attempts of botocore, which s3fs uses (chosen, not measured).
+#: They are short, because this package repeats failed calls itself. With botocore's defaults, a
+#: call to a store that hangs would block for minutes.
 _BRIEF = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2}}
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: A secret has at least this many characters. Shorter values are placeholders, and may be parts of
 #: ordinary words.
 _SECRET_CHARACTERS = 6
+#: Name of an empty object. `age_s` writes it to read the store's clock.
 _CLOCK = "clock"
-#: A call that fails is repeated for this many seconds, with this pause (chosen, not measured).
+#: `Store.patiently` repeats a failed call for at most the first number of seconds, and pauses
+#: between two calls for the second number of seconds (chosen, not measured).
 _PATIENCE_S, _PAUSE_S = 60.0, 0.5
-#: Errors of the disk to which an object is downloaded: it is full or read-only.
+#: Errors of the local disk to which an object is downloaded: the disk is full or read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-#: Pattern of the names of objects that are being written.
+#: Pattern of the temporary names under which `Store` writes objects.
 _PART_OF_OURS = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PART)}")
 
 
@@ -99,11 +101,11 @@ class Store:
         self._opened: tuple[Any, str] | None = None
         self._cleared: set[str] = set()
 
-    # The file system is opened at the first call and not at the start, so that every problem with
-    # it is a `StoreError`.
+    # Open the file system at the first use and not in `__init__`: the methods that use it convert
+    # every problem to a `StoreError`.
     def _at(self, name: str) -> tuple[Any, str]:
         if self._opened is None:
-            # Use a new instance, because fsspec's shared ones cache listings and connections.
+            # fsspec's shared instances cache listings and connections, so use a new instance.
             is_plain_s3 = self._scheme == "s3" and not fsspec.config.conf.get("s3")
             options: dict[str, Any] = {"config_kwargs": _BRIEF} if is_plain_s3 else {}
             options["skip_instance_cache"] = True
@@ -155,13 +157,13 @@ class Store:
             folder, _, own_name = path.rpartition("/")
             fs.makedirs(folder, exist_ok=True)
             self._clear(fs, folder)
-            # Two machines may write this object at once.
+            # The temporary name is random, because two machines may write this object at once.
             part = f"{folder}/.{own_name}.{token_hex(4)}{PART}"
             try:
                 write(fs, part)
                 fs.mv(part, path)
             except BaseException:
-                with suppress(Exception):  # The first exception is raised below.
+                with suppress(Exception):  # The error of the write matters, and is raised below.
                     fs.rm_file(part)
                 raise
 
@@ -174,7 +176,9 @@ class Store:
             return
         self._cleared.add(folder)
         now = datetime.datetime.now(datetime.UTC)
-        with suppress(Exception):  # Some stores have no times, and unfinished objects do no harm.
+        # Some stores do not know when an object was written. Ignore this and other errors, because
+        # unfinished objects do no harm.
+        with suppress(Exception):
             for path in fs.ls(folder, detail=False):
                 name = str(path).rpartition("/")[2]
                 if _PART_OF_OURS.fullmatch(name):
@@ -225,8 +229,8 @@ class Store:
     def age_s(self, name: str) -> float:
         """Return how many seconds ago an object was written, by the store's clock.
 
-        This writes another object, to read the store's clock. If the store has no times, the age is
-        0.
+        This writes another object, to read the store's clock. If the store does not know when
+        objects were written, the age is 0.
         """
         self.put(_CLOCK, b"")
         with self._errors():
@@ -236,7 +240,7 @@ class Store:
                 now = fs.modified(self._at(_CLOCK)[1])
                 return float((now - fs.modified(path)).total_seconds())
             except NotImplementedError:
-                return 0.0  # The store has no times, so the object counts as new.
+                return 0.0  # The time is unknown, so the object counts as new.
 
     @staticmethod
     def patiently(call: Callable[[], T], is_stopped: Callable[[], bool]) -> T:

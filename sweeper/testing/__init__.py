@@ -1,7 +1,7 @@
-"""Help to test sweeps and executors: builders, doubles and contract classes.
+"""Builders, test doubles and contract tests for sweeps and executors. Users may use them too.
 
-Tests of the package and of users share them. The package itself uses nothing of this folder.
-`executor_contract` needs pytest, so import that module yourself.
+The rest of the package does not import this folder. Import `executor_contract` by its own name: it
+needs pytest, so it is not imported here.
 """
 
 from .builders import trial_spec, write_notebook

@@ -1,4 +1,4 @@
-"""Build notebooks and specs for tests. A test passes only the values that it is about."""
+"""Build notebooks and trial specs for tests. A test passes only the values that matter to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def write_notebook(
         *cells: Sources of the code cells after the parameters cell.
         parameters: Source of the parameters cell. Empty for a notebook without one.
         kernel: Name of the notebook's kernel.
-        shared: Number of the first `cells` to tag `shared`.
+        shared: Number of cells, from the first of `cells`, that get the tag `shared`. A sweep runs
+            cells with this tag once for all trials.
 
     Returns:
         `path`.
@@ -53,7 +54,7 @@ def trial_spec(number: int = 7, **changes: Any) -> TrialSpec:
 
     Args:
         number: Trial number in the study.
-        **changes: Fields of `TrialSpec` with other values than the default ones.
+        **changes: Fields of `TrialSpec` whose values replace the defaults below.
     """
     run_id = run_id_of(number)
     usual: dict[str, Any] = {

@@ -1,9 +1,12 @@
 """Tests that every executor must pass. To use them, derive a class from `ExecutorContract`.
 
-The trials of these tests run a notebook with the cell `ACTING_CELL`, which does what their param
-`act` says. The act `lose` kills the trial's worker, which is the process that started the kernel.
-If your executor can lose workers, run the notebook with `kernels: cold`: a forked kernel would be
-the child of another process than the worker. The workers must run on this machine.
+The trials of these tests run a notebook with the cell `ACTING_CELL`. The param `act` says what the
+cell does. With `lose`, the cell kills the trial's worker, which is the process that started the
+kernel: the kernel's parent.
+
+If your executor can lose workers, run the notebook with `kernels: cold`, which forks no kernels,
+because the parent of a forked kernel is not the worker. The workers must run on this machine: the
+tests kill them by their process ids.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from .builders import trial_spec
 
 #: A trial that waits to be stopped gives up after this many seconds.
 _LONG_S = 60.0
-#: Name of the score that holds the process id of a trial's worker. Some tests kill that process.
+#: Name of the score that holds the process id of a trial's worker. Tests kill the worker by it.
 WORKER_PID = "worker_pid"
 
 ACTING_CELL = f"""
@@ -50,7 +53,7 @@ sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 
 
 class ListedTrials(SideTrials):
-    """A source of trials from a list, which keeps the trials' points and outcomes.
+    """Gives an executor the trials of a list, and keeps their points (reports) and outcomes.
 
     Args:
         specs: Specs of the trials.
@@ -146,9 +149,9 @@ class ExecutorContract(ABC):
         ]
 
     def test_each_trial_ends_exactly_once_and_after_all_its_points(self, tmp_path: Path) -> None:
-        """Check also that a failed trial frees its slot.
+        """Check also that a failed trial frees its slot for another trial.
 
-        `ListedTrials` raises an error if a point arrives after the outcome of its trial.
+        `ListedTrials` raises an error if a point (a report) arrives after the outcome of its trial.
         """
         source = ListedTrials(self.specs(tmp_path, "complete", "fail", "report", "complete"))
         executor = self.make(tmp_path, jobs=2)
@@ -183,7 +186,10 @@ class ExecutorContract(ABC):
         assert time.monotonic() - began_s < _LONG_S
 
     def test_two_slots_run_two_trials_at_the_same_time(self, tmp_path: Path) -> None:
-        """Stop each of two trials only after both have reported."""
+        """Stop two trials only when both have reported.
+
+        If they ran one after the other, the first trial would complete and not be stopped.
+        """
         trials: dict[int, RunningTrial] = {}
 
         def stop_when_both_run(spec: TrialSpec, running: RunningTrial) -> None:
@@ -197,7 +203,7 @@ class ExecutorContract(ABC):
         assert source.states == ["stopped", "stopped"]
 
     def test_a_killed_worker_stops_its_own_trial_and_no_other(self, tmp_path: Path) -> None:
-        """Check that its trial ends as stopped, so that a sweep would run the trial again."""
+        """Check that the trial ends as `stopped`: a sweep runs a stopped trial again."""
         self._skip_without_workers()
         source = ListedTrials(self.specs(tmp_path, "lose", "complete", "complete"))
         self.make(tmp_path, jobs=1).run(source)
@@ -216,7 +222,7 @@ class ExecutorContract(ABC):
             os.kill(pid, signal.SIGSTOP)
             try:
                 running.control.stop(StopReason.BY_HAND, "the test stops it")
-            except BaseException as error:  # noqa: BLE001  this thread belongs to the sweep
+            except BaseException as error:  # noqa: BLE001  The end of this test checks for errors.
                 raised.append(error)
             os.kill(pid, signal.SIGKILL)
 
@@ -228,10 +234,10 @@ class ExecutorContract(ABC):
     def test_a_stop_after_the_end_of_its_trial_does_not_stop_the_next_trial_in_the_slot(
         self, tmp_path: Path
     ) -> None:
-        """Send the stop to the executor while the slot runs the next trial.
+        """Stop the first trial late: while its slot already runs the second trial.
 
-        In a sweep, this happens if the thread that stops a trial is suspended just before it asks
-        the executor.
+        In a sweep, this happens if the thread that stops a trial is suspended just before it passes
+        the stop to the executor.
         """
         first: list[tuple[RunningTrial, Callable[[], object] | None]] = []
 
@@ -252,4 +258,4 @@ class ExecutorContract(ABC):
 
     def _skip_without_workers(self) -> None:
         if not self.can_lose_workers:
-            pytest.skip("the workers of this executor end only together with it")
+            pytest.skip("the workers of this executor cannot end before the executor itself")

@@ -48,7 +48,7 @@ class InlineExecutor:
             spec, running = trial
             try:
                 outcome = self._run_trial(spec, running)
-            except Exception as error:  # noqa: BLE001  a cell that raises anything fails its trial
+            except Exception as error:  # noqa: BLE001  As in a cell, any error fails the trial.
                 message = f"{type(error).__name__}: {error}"
                 outcome = TrialOutcome(
                     state=TrialState.FAILED, reason=Reason.CELL_ERROR, message=message

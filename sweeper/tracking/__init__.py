@@ -1,7 +1,7 @@
 """Write the trials of a study to MLflow. No other folder uses MLflow.
 
-The sweep's process uses `Tracker` and does not import MLflow. The process that writes uses
-`RunWriter`. The folder `sweep` decides which trials run.
+The sweep's process uses `Tracker` and does not import MLflow. A separate process uses `RunWriter`
+to write to MLflow.
 """
 
 from .files import move_artifacts, put_in_place, replace_database

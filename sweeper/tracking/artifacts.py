@@ -1,7 +1,7 @@
-"""Log the files of a run: the executed notebook, its rendering as an HTML page, and the trial's
-artifacts.
+"""Log the files of a run: the executed notebook, an HTML page of it, and the trial's artifacts.
 
-The comparison page uses the same rendering, because rendering takes long.
+The notebook is rendered only once, for MLflow and for the comparison page, because rendering takes
+long.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ class Artifacts:
         #: process has created have such a function.
         self._loggers: dict[str, Callable[..., object]] = {}
         self._has_failed = False
-        #: Folder of a page that is being logged. MLflow takes the name of the logged file. The
-        #: folder is hidden, because `-o out/{study}/rendered/{run_id}.ipynb` is a user's folder.
+        #: Folder for an HTML page while it is logged. The page needs a folder, because MLflow keeps
+        #: the name of the logged file. The folder's name begins with a dot, because a user may have
+        #: a folder `rendered`, as with `-o out/{study}/rendered/{run_id}.ipynb`.
         self._rendered = store.paths.folder / ".rendered"
         self._remove_pages()
 
@@ -149,7 +150,7 @@ class Artifacts:
         try:
             rendered = render(record.notebook)
         except Exception as error:  # noqa: BLE001  an output's converter can raise anything
-            # The notebooks of other trials fail alike, so only the first failure is a warning.
+            # Other trials' notebooks most likely fail too, so only the first failure is a warning.
             level = logging.INFO if self._has_failed else logging.WARNING
             self._has_failed = True
             _log.log(

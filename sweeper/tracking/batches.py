@@ -73,7 +73,9 @@ class Batches:
             return
         self._refused.add(name)
         _log.warning(
-            "MLflow does not accept %r, so its run lacks it: %s", name, first_line(refusal)
+            "MLflow does not accept a value of %r, so its run lacks it: %s",
+            name,
+            first_line(refusal),
         )
 
 

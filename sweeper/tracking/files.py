@@ -139,7 +139,7 @@ def look_into(file: Path, experiment: str) -> Found:
 def _schema(revision: str) -> Schema:
     """Compare a store's revision with the revisions in the migrations of the installed MLflow.
 
-    Without any known revision, the store is assumed to fit.
+    If no revisions can be read from the installed MLflow, the store is assumed to fit.
     """
     spec = find_spec("mlflow")
     if spec is None or spec.origin is None:

@@ -38,7 +38,8 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 _CODES_OF_PROXIES = (403, 407, 502, 503, 504)
 #: Environment variable with the number of times that MLflow's client repeats a call to a server.
 _REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-#: SQLite's errors for a damaged file. Its errors for a full disk or a lock are temporary.
+#: SQLite's errors for a damaged file. Errors for a full disk or a lock are not among them, because
+#: they are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 #: Pattern of texts in the errors of a server that refuses the user, the password, or the host name
 #: in its URL.
@@ -192,8 +193,8 @@ def _deleted(store: Store, experiment_id: str) -> str:
 def _probe(address: Address) -> None:
     """Check within seconds that a server answers. MLflow's own client would retry for four minutes.
 
-    A server on this machine is reached without a proxy from now on, also by kernels: no proxy can
-    reach the loopback interface of another machine.
+    If the server runs on this machine, this process and its kernels reach it without a proxy from
+    now on: a proxy elsewhere cannot reach the loopback interface of this machine.
 
     Raises:
         TrackingError: The server does not answer.
@@ -236,8 +237,9 @@ def _proxy_for(server: urllib.parse.SplitResult) -> str | None:
 def _is_answer(error: Exception, *, has_proxy: bool) -> bool:
     """Return whether the error of a request means that the server has answered.
 
-    The first real call shows whether the server refuses the user, or has a wrong certificate:
-    MLflow's client has settings of its own for certificates (`MLFLOW_TRACKING_INSECURE_TLS`, …).
+    Each HTTP status of the server counts as an answer, also one that refuses the user, and so does
+    a wrong certificate. MLflow's client finds such problems itself, because it has its own settings
+    for certificates (`MLFLOW_TRACKING_INSECURE_TLS`, …). The error of a proxy does not count.
     """
     if isinstance(error, urllib.error.HTTPError):
         return not (has_proxy and error.code in _CODES_OF_PROXIES)

@@ -1,4 +1,4 @@
-"""Log the points of series to MLflow, each point only once."""
+"""Log the points of series to MLflow, each only once. A point is a value at a step."""
 
 from __future__ import annotations
 

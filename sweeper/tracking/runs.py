@@ -1,7 +1,7 @@
 """Write trials to MLflow: one experiment for each study, one run for each trial.
 
-Each call waits for MLflow. Writing a trial's start or end twice changes nothing, so an interrupted
-call is simply repeated.
+Each call waits for MLflow. Writing a trial's start or end twice changes nothing, so it is written
+again after an interruption.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RunWriter:
 
         Args:
             record: The trial.
-            described: Params of the trial as text, with `n/a` for params outside of its branch.
+            described: Params of the trial as text, as `run_params` returns them.
 
         Returns:
             MLflow's id of the run.
@@ -211,9 +211,10 @@ class RunWriter:
             self._client.set_terminated(nested.info.run_id, status=parent.info.status)
 
     def set_others_aside(self, run_ids: Collection[str]) -> None:
-        """Rename the runs of the study that belong to none of these trials.
+        """Rename the runs of the study that belong to none of the given trials.
 
-        These runs no longer count as trials of the study, because new trials get their numbers.
+        The renamed runs no longer count as trials of the study, because new trials get their
+        numbers.
 
         Args:
             run_ids: Run ids of all trials that the study has.
@@ -223,7 +224,7 @@ class RunWriter:
             self._set_aside(
                 run_id,
                 name=f"{run_id}.other",
-                note="The study went on with outputs that do not have this trial.",
+                note="The study was resumed from outputs that do not have this trial.",
             )
         if others:
             _log.warning(
@@ -270,7 +271,8 @@ class RunWriter:
     def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
         """Return the final scores that are not the newest values of their series.
 
-        MLflow's table of runs shows the newest value of the last step.
+        They are logged as further values, because MLflow's table of runs shows the newest value of
+        the last step.
         """
         metrics: list[Metric] = []
         if not record.is_final:
@@ -307,8 +309,8 @@ class RunWriter:
         """Return MLflow's id of a trial's run, and whether this call has created the run.
 
         A server may have created the run for an earlier call whose answer was lost. So this method
-        first searches for the run, again and again while the server is unavailable. Then it creates
-        the run, without repetition.
+        first searches for the run. MLflow's client repeats the search while the server is
+        unavailable, but not the call that then creates the run.
         """
         run_id = record.run_id
         if run_id not in self.runs and self._store.address.is_http:
@@ -394,9 +396,9 @@ def _run_id_of(run: Run) -> str:
 
 
 def _timed(series: Series, at_ms: int) -> list[TimedPoint]:
-    """Return the points of series, each with a time before the end of the trial.
+    """Return the points of series, with times that increase and lie before the end of the trial.
 
-    If two points have the same step, MLflow shows the later one.
+    The times matter, because MLflow shows the later one of two points with the same step.
     """
     points: list[TimedPoint] = []
     for name, scraped in series.items():

@@ -1,8 +1,8 @@
 """Write a sweep's trials to MLflow. No trial waits for MLflow.
 
-A separate process writes. If this process dies, another one is started. If it was writing the end
-of a trial, this end is written from the executed notebook, when the sweep ends or by the next
-command.
+A separate process writes. If it dies, another one is started, and the call during which it died is
+not repeated. If that call was to write the end of a trial, the sweep's end or the next command
+reads the trial's end from the executed notebook and writes it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ PATIENCE_S = 60.0
 #: (chosen, not measured).
 _SAY_S = 10.0
 #: A call waits this many seconds for further calls, to be sent together with them (chosen, not
-#: measured). Meanwhile the slot that made the call starts the next trial. A call to MLflow with
-#: many points takes about as long as one with a single point. With a store in a file, the calls
-#: were measured to take 7 ms of CPU time for ten points and 5 ms for one point. With a server, each
-#: call is one request.
+#: measured). No trial waits meanwhile. A call to MLflow with many points takes about as long as one
+#: with a single point. With a store in a file, a call with ten points was measured to take 7 ms of
+#: CPU time, and one with a single point 5 ms. With a server, each call is one request.
 _GATHER_S = 0.5
-#: While other calls are made all the time, files of a trial wait this many seconds (chosen, not
-#: measured). Then the files of one trial are logged after each batch of calls.
+#: The files of trials are logged while no other calls wait. If other calls are made all the time,
+#: a trial's files wait this many seconds (chosen, not measured). From then on, the files of one
+#: trial are logged after each batch of calls.
 _FILES_WAIT_S = 30.0
 #: At most this many calls are sent before the answer to the first one is read (chosen, not
 #: measured). The thread that reads the answers often waits for the interpreter lock of the sweep's
@@ -68,8 +68,8 @@ _SILENT_S = 2.0
 _UPLOADED_BYTES_PER_S = 500_000
 #: The process may take this many seconds to close the store (chosen, not measured).
 _END_S = 10
-#: MLflow's description of the experiment has this number of sentences of the answer (chosen): the
-#: best trial, its params, and what mattered.
+#: MLflow's description of the experiment has at most this number of sentences about the study's
+#: result (chosen): the best trial, its params, and what mattered.
 _MOST_DESCRIBED = 3
 _WHAT = {
     "start": "the start of trial",
@@ -179,7 +179,7 @@ class Tracker:
         The function may be called from another thread, and more than once.
         """
         self._on_open = call
-        if self.experiment_id:  # The other thread may have called this function, too.
+        if self.experiment_id:  # The tracker's thread may have called the function, too.
             call()
 
     # --- calls of the scheduler ------------------------------------------------------------------
@@ -189,12 +189,12 @@ class Tracker:
 
         Args:
             record: The trial.
-            described: Params of the trial as text, with `n/a` for params outside of its branch.
+            described: Params of the trial as text, as `run_params` returns them.
         """
         self._calls.put(Call("start", record.run_id, (record, described)))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """Write a point of a running trial, together with points that arrive soon after it."""
+        """Write a point (values at a step) of a running trial, with points that follow it soon."""
         if point.step is None:  # A final value is written with the trial's end.
             return
         at_ms, step = now_ms(), point.step
@@ -232,7 +232,7 @@ class Tracker:
         self._calls.put(Call("set_others_aside", "the study", (run_ids,)))
 
     def describe(self, answer: Sequence[Sentence]) -> None:
-        """Write the first sentences of the study's answer above its runs in MLflow, in one line."""
+        """Write one line above the study's runs in MLflow: the first sentences about its result."""
         line = " · ".join(f"**{said.topic}** {said.text}" for said in answer[:_MOST_DESCRIBED])
         self._calls.put(Call("describe", "the study", (line,)))
 
@@ -267,7 +267,7 @@ class Tracker:
         """Wait for all calls as `wait` does, then end the process.
 
         Args:
-            left_s: Returns the seconds that are left for both.
+            left_s: Returns the seconds that are left for the wait and for the process's end.
         """
         is_done = not self._over.is_set() and self.wait(left_s)
         with self._launching:
@@ -292,7 +292,10 @@ class Tracker:
     # --- state of MLflow ----------------------------------------------------------------------
 
     def progress(self) -> tuple[int, int]:
-        """Return two numbers: ended trials that MLflow was sent with their files, and all ended."""
+        """Return for how many trials MLflow has answered, and how many trials have ended.
+
+        MLflow has answered if it has accepted or refused the trial's end and files.
+        """
         return self._n_written, self._n_ended
 
     def has_end_of(self, record: TrialRecord) -> bool:
@@ -318,7 +321,7 @@ class Tracker:
     def _work(self) -> None:
         """Let a process carry out all calls. If the process dies, start another one."""
         while (problem := self._use_process()) is not None:
-            if self._over.is_set():  # The sweep's end has killed the process.
+            if self._over.is_set():  # `close` has killed the process at the sweep's end.
                 break
             self.problem = problem
             self._has_tried.set()
@@ -403,7 +406,9 @@ class Tracker:
                 if sent:
                     self._take(sent.popleft(), self._answer(connection))
                     continue
-                if self._uploads:  # The files are logged before the entry that is next.
+                # The next entry ends a wait or the process. Before it, log the files of all trials
+                # whose ends were written.
+                if self._uploads:
                     self._gathered.appendleft(self._next_upload())
                     continue
                 match self._gathered.popleft():
@@ -465,7 +470,10 @@ class Tracker:
         try:
             self._on_open()
         except Exception as error:  # noqa: BLE001  a callback's error must not end this thread
-            _log.warning("MLflow is open, but its experiment was not noted: %s", first_line(error))
+            _log.warning(
+                "MLflow is open, but the study cannot store the experiment's id: %s",
+                first_line(error),
+            )
         self._has_tried.set()
 
     def _take(self, call: Call, reply: Reply) -> None:
@@ -481,7 +489,7 @@ class Tracker:
         if reply.error is not None:
             if call.method == "start":
                 self._refused_starts.add(call, time.monotonic())
-            # While a server is unavailable, all calls fail for the same reason.
+            # While a server is unavailable, all calls fail for the same reason, so warn only once.
             self.problem = reply.error
             written = f"{_WHAT[call.method]} {call.about}"
             self._warn_once(reply.error, f"MLflow did not accept {written}: {reply.error}")

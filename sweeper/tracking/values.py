@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Tag of the runs that are trials of a study. Its value is the study's id.
 STUDY_ID_TAG = "sweeper.study_id"
-#: Tag with the run id of a run's trial.
+#: Tag with the sweep's run id of the trial that an MLflow run shows.
 RUN_ID_TAG = "sweeper.run_id"
 TAG_CHARACTERS = 5000
 PARAM_CHARACTERS = 6000
@@ -43,7 +43,7 @@ def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
     texts = dict.fromkeys(space, "n/a")
     texts |= {name: value_text(value) for name, value in params.items()}
     for name in space.log_names:
-        if log10_name(name) in space:  # The user sweeps a param of this name.
+        if log10_name(name) in space:  # The user sweeps a param with the name of the logarithm.
             continue
         value, text = params.get(name), "n/a"
         if isinstance(value, int | float):

@@ -1,6 +1,6 @@
-"""Define the records that travel between folders: spec, outcome, running trial, paths, results.
+"""Define the records that other packages exchange: specs and outcomes of trials, paths, results.
 
-Code that proposes, runs or stores trials belongs to other folders.
+Code that proposes, runs or stores trials belongs to those packages.
 """
 
 from .chores import Chore, ChoreKind, Chores
@@ -9,11 +9,11 @@ from .confirmation import (
     DEFAULT_SEEDS,
     Confirmation,
     ConfirmedTrial,
+    PlannedTrial,
+    RerunPlan,
     best_trials,
-    confirmed_runs,
     has_score,
     interval_of,
-    plan_of,
 )
 from .control import Blocked, Control, Machine, Phase
 from .durations import seconds_left
@@ -77,7 +77,7 @@ from .records import (
     some_of,
     value_text,
 )
-from .repeats import FOLD, FOLDS, Repeats
+from .repeats import FOLD, FOLDS, RepeatPlan, Repeats
 from .result_html import counts_line
 from .results import (
     Progress,
@@ -135,12 +135,15 @@ __all__ = [
     "Observer",
     "Params",
     "Phase",
+    "PlannedTrial",
     "Points",
     "Progress",
     "Proposal",
     "Reason",
     "Region",
+    "RepeatPlan",
     "Repeats",
+    "RerunPlan",
     "Resume",
     "RunningTrial",
     "SavedArtifact",
@@ -164,7 +167,6 @@ __all__ = [
     "attempt_path",
     "best_trials",
     "clipped",
-    "confirmed_runs",
     "count_by_state",
     "counts_line",
     "display_path",
@@ -179,7 +181,6 @@ __all__ = [
     "left_to_begin",
     "lesser_name",
     "params_line",
-    "plan_of",
     "run_id_of",
     "seconds_left",
     "short_text",

@@ -39,7 +39,7 @@ class Chore:
 
 
 class Chores:
-    """The chores that a sweep is doing now. All methods are thread-safe."""
+    """The chores (work other than trials) that a sweep does now. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ class Chores:
     def during(
         self, kind: ChoreKind, progress: Callable[[], tuple[int, int]] | None = None
     ) -> Iterator[None]:
-        """Add a chore while the block runs.
+        """Add a chore to those that `now` returns, as long as the block runs.
 
         Args:
             kind: Kind of the chore.
@@ -72,11 +72,11 @@ class Chores:
 
     @contextmanager
     def watched(self, look: Callable[[], Chore | None]) -> Iterator[None]:
-        """Add the chore that a function returns, while the block runs.
+        """Add the chore that a function returns to those of `now`, as long as the block runs.
 
         Args:
-            look: Function that returns the chore that is under way, or None. Each call of `now`
-                calls it.
+            look: Function that returns the chore that is under way, or None if there is none. Each
+                call of `now` calls it.
         """
         with self._lock:
             self._current = (*self._current, look)

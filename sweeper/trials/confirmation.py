@@ -1,8 +1,9 @@
 """Compare the best trials of a search by further runs of these trials on fresh seeds.
 
-A search chooses the best of many noisy scores. On average, that score is too good (the winner's
-curse), and its trial need not be the best one. Scores of runs on fresh seeds have no such bias. So
-a confirmation uses only these scores, and ignores the scores of the search.
+A search chooses the trial with the best of many noisy scores. On average, this score is too good
+(the winner's curse), and another trial may be better. Scores of runs on fresh seeds, which no trial
+of the search had, are not biased in this way. So a confirmation uses only these scores, and ignores
+the scores of the search.
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmedTrial:
-    """Params with their runs on fresh seeds: a trial of a search, or a variant of an ablation.
+    """Params with their runs on fresh seeds, or on the seeds or folds of a search that repeats.
+
+    The params are those of a trial of a search. In an ablation, the other trials have the same
+    params with one change.
 
     Attributes:
-        run_id: Run id of the trial in the search. In an ablation, the change of params in words.
+        run_id: Run id of the trial in the search. If an ablation has changed a param, the change in
+            words, such as `dropout=0.1`.
         params: Params of all runs.
-        search_score: Score in the search, which does not decide. None in an ablation.
+        search_score: Score in the search, which does not affect the ranking. None if the search has
+            no such score, as for changed params.
         runs: Runs by seed. If there are several runs for a seed: the run that completed, else the
             last run.
         scores: Scores of the completed runs, by seed.
@@ -64,7 +70,7 @@ class ConfirmedTrial:
             params: Params of all runs.
             runs: Runs by seed or fold.
             objective: Name of the score.
-            places: Seeds or folds of which each must have a score.
+            places: Seeds or folds. The record is complete if there is a score for each of them.
             search_score: Score in the search. None if there is none.
         """
         scores = {}
@@ -83,7 +89,8 @@ class ConfirmedTrial:
     @cached_property
     def mean(self) -> float | None:
         """Mean of the scores over the fresh seeds. None if no run has completed."""
-        from statistics import fmean  # This import takes 10 % of the time of `status`.
+        # Imported here, because this import would take 10 % of the time of the command `status`.
+        from statistics import fmean
 
         return fmean(self.scores.values()) if self.scores else None
 
@@ -109,8 +116,8 @@ class ConfirmedTrial:
     def differs_from(self, other: ConfirmedTrial) -> bool:
         """Return whether the runs show which of two complete trials is better, at the 5 % level.
 
-        They show it if the 95 % confidence interval of the mean difference on the same seeds
-        excludes 0.
+        This is a paired t test: 0 lies outside of the 95 % confidence interval of the mean
+        difference on the same seeds.
         """
         gaps = [score - other.scores[seed] for seed, score in self.scores.items()]
         low, high = interval_of(gaps)
@@ -127,6 +134,79 @@ class ConfirmedTrial:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTrial:
+    """Params that run on fresh seeds: those of a trial of a search, or those with one change.
+
+    Attributes:
+        run_id: Run id of the trial in the search. If `ablate` has changed a param, the change in
+            words, such as `dropout=0.1`.
+        params: The params.
+        score: Score of the trial in the search. None for changed params.
+    """
+
+    run_id: str
+    params: Params
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerunPlan:
+    """What a study runs that confirms or ablates trials of a search: given params on given seeds.
+
+    Attributes:
+        objective: Name of the score that decides.
+        direction: `maximize` or `minimize`.
+        seeds: Fresh seeds, the same for all trials.
+        trials: Trials whose params run, each on all seeds.
+        ablated: Run id of the trial whose params an ablation changes one at a time. None if the
+            study confirms trials.
+        of: Id of the study whose trials run again. Empty if it is not known yet.
+        since: Number, in the study that runs the plan, of the first trial that counts. Trials
+            before it ran other code or settings.
+    """
+
+    objective: str
+    direction: str
+    seeds: Sequence[int]
+    trials: Sequence[PlannedTrial]
+    ablated: str | None = None
+    of: str = ""
+    since: int = 0
+
+    @classmethod
+    def of_trials(
+        cls, trials: Iterable[TrialRecord], seeds: Sequence[int], *, objective: str, direction: str
+    ) -> Self:
+        """Plan to run trials of a search again.
+
+        Args:
+            trials: Records of the trials.
+            seeds: Fresh seeds.
+            objective: Name of the score that decides.
+            direction: `maximize` or `minimize`.
+        """
+        return cls(
+            objective=objective,
+            direction=direction,
+            seeds=list(seeds),
+            trials=[
+                PlannedTrial(
+                    run_id=trial.run_id, params=dict(trial.params), score=trial.scores[objective]
+                )
+                for trial in trials
+            ],
+        )
+
+    @property
+    def runs(self) -> list[tuple[Params, int]]:
+        """Params and seed of each run, in the order of the runs.
+
+        All trials run on a seed before the first trial runs on the next seed.
+        """
+        return [(trial.params, seed) for seed in self.seeds for trial in self.trials]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
     """Results of the runs on fresh seeds so far, as a ranking of the trials.
@@ -134,7 +214,7 @@ class Confirmation:
     Attributes:
         study: Name of the study that makes these runs.
         objective: Name of the score by which trials are compared.
-        seeds: Fresh seeds, the same for all trials.
+        seeds: Fresh seeds, the same for all trials. Numbers of folds if `repeats` is `folds`.
         ranking: First the trials with a score for each seed, the best mean first. Then the other
             trials in the order of their search scores.
         sign: 1 if the objective is maximized, -1 if it is minimized.
@@ -153,32 +233,31 @@ class Confirmation:
     repeats: str | None = None
 
     @classmethod
-    def of(cls, study: str, plan: Mapping[str, Any], records: Iterable[TrialRecord]) -> Self:
-        """Make the ranking from the records of a confirming study.
+    def of(cls, study: str, plan: RerunPlan, records: Iterable[TrialRecord]) -> Self:
+        """Make the ranking from the records of a study that runs trials again on fresh seeds.
 
         Args:
-            study: Name of the confirming study.
-            plan: Params and seeds of the runs, in the form of `plan_of`. Trials with smaller
-                numbers than `since` ran other code, and do not count.
+            study: Name of the study.
+            plan: Params and seeds of the runs.
             records: Records of the study's trials, in the order of their numbers.
         """
-        name, seeds = plan["objective"], list(plan["seeds"])
+        name, seeds = plan.objective, list(plan.seeds)
         runs: dict[str, dict[int, TrialRecord]] = {}
         for record in records:  # A retry has a larger number, and comes after the first attempt.
-            if record.seed in seeds and record.number >= plan.get("since", 0):
+            if record.seed in seeds and record.number >= plan.since:
                 keep_run(runs.setdefault(key_of(record.params), {}), record.seed, record, name)
         trials = [
             ConfirmedTrial.of_runs(
-                trial["run_id"],
-                trial["params"],
-                runs.get(key_of(trial["params"]), {}),
+                trial.run_id,
+                trial.params,
+                runs.get(key_of(trial.params), {}),
                 objective=name,
                 places=seeds,
-                search_score=trial["score"],
+                search_score=trial.score,
             )
-            for trial in plan["trials"]
+            for trial in plan.trials
         ]
-        sign = 1 if plan["direction"] == "maximize" else -1
+        sign = 1 if plan.direction == "maximize" else -1
         complete = [trial for trial in trials if trial.is_complete]
         complete.sort(key=lambda trial: -sign * (trial.mean or 0.0))
         others = [trial for trial in trials if not trial.is_complete]
@@ -188,7 +267,7 @@ class Confirmation:
             seeds=seeds,
             ranking=[*complete, *others],
             sign=sign,
-            ablated=plan.get("ablated"),
+            ablated=plan.ablated,
         )
 
     def __repr__(self) -> str:
@@ -248,10 +327,11 @@ class Confirmation:
 
     @cached_property
     def worths(self) -> Mapping[str, tuple[float, float]]:
-        """Gain that each value of the ablated trial brings, by change of params, the largest first.
+        """How much each value of the ablated trial improves the score, the largest gain first.
 
-        Each gain is the 95 % confidence interval of the mean difference between the ablated trial
-        and the changed trial on the same seeds. It is positive if the ablated trial is better.
+        The keys are changes of one param in words. Each value is the 95 % confidence interval of
+        the mean difference between the ablated trial and the changed trial on the same seeds. It is
+        positive if the ablated trial is better.
         """
         complete = {trial.run_id: trial for trial in self.ranking if trial.is_complete}
         if self.ablated not in complete:
@@ -262,9 +342,9 @@ class Confirmation:
         return {change: found[change] for change in most_valuable_first}
 
     def _gain(self, better: ConfirmedTrial, other: ConfirmedTrial) -> tuple[float, float]:
-        """Return the confidence interval of a trial's mean gain over another one.
+        """Return the 95 % confidence interval of a trial's mean gain over another trial.
 
-        It is computed over the seeds that both have run.
+        It is computed over the seeds on which both trials have a score.
         """
         both = better.scores.keys() & other.scores.keys()
         gains = [self.sign * (better.scores[seed] - other.scores[seed]) for seed in both]
@@ -313,7 +393,7 @@ class Confirmation:
 
     @property
     def own_best(self) -> list[TrialRecord]:
-        """The winner's first run in the confirming study. Empty if there is no winner."""
+        """The winner's first run in the study that makes the runs. Empty if there is no winner."""
         return [] if self.winner is None else list(self.winner.runs.values())[:1]
 
     def best_of(
@@ -376,40 +456,6 @@ def _row_of(trial: ConfirmedTrial) -> tuple[str, list[str], list[str]]:
         score = trial.scores.get(seed, run.state)
         links.append(link(run.notebook, short_text(score)))
     return trial.run_id, ["" if value is None else short_text(value) for value in values], links
-
-
-def plan_of(
-    trials: Iterable[TrialRecord], seeds: Sequence[int], *, objective: str, direction: str
-) -> dict[str, Any]:
-    """Return the plan that a confirming study stores: objective, seeds, and params of each trial.
-
-    Args:
-        trials: Records of the trials to run again.
-        seeds: Fresh seeds.
-        objective: Name of the score that decides.
-        direction: `maximize` or `minimize`.
-    """
-    return {
-        "objective": objective,
-        "direction": direction,
-        "seeds": list(seeds),
-        "trials": [
-            {
-                "run_id": trial.run_id,
-                "params": dict(trial.params),
-                "score": trial.scores[objective],
-            }
-            for trial in trials
-        ],
-    }
-
-
-def confirmed_runs(plan: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
-    """Return the params and the seed of each run of a plan, in the order of the runs.
-
-    All trials run on a seed before the first trial runs on the next seed.
-    """
-    return [(trial["params"], seed) for seed in plan["seeds"] for trial in plan["trials"]]
 
 
 def best_trials(

@@ -1,4 +1,8 @@
-"""Control a running trial from outside: stop, freeze and thaw it, and count its time."""
+"""Control a running trial from outside: stop, freeze and thaw it, and count its time.
+
+A frozen trial is paused: its kernel is stopped by SIGSTOP, and another trial runs in its slot. To
+thaw it is to let it continue. A sweep has as many slots as trials may run at once.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,16 @@ from .chores import Chore
 
 
 class Phase(Enum):
-    """Whether a trial holds a slot, of which a sweep has as many as trials run at once.
+    """State of a trial that has begun: whether it holds one of the sweep's slots, and if not, why.
 
-    Only `Control` changes the phase of a trial.
+    A sweep has as many slots as trials may run at once. Only `Control` changes a trial's phase.
     """
 
     RUNNING = "runs in a slot"
     FROZEN = "is frozen, without a slot"
     LEAVING = "was stopped while it was frozen, and ends without a slot"
     LOST = "lost its kernel while it was frozen, or could not return to its GPU"
+    #: The proof is a comparison of a forked kernel with a fresh one: both must give equal numbers.
     WITHHELD = "has run in a forked kernel, and waits without a slot for the proof"
     ENDED = "has ended"
 
@@ -55,8 +60,8 @@ class Blocked:
     """Why a trial cannot begin, or cannot be frozen, now.
 
     Attributes:
-        by: Frozen trials that use the memory or the GPU that is missing. Empty if their ends would
-            not help: running trials use it, or trials that are just ending will free it.
+        by: Frozen trials that use the missing memory or GPU. Empty if it would not help to end
+            frozen trials: running trials use the memory or GPU, or ending trials will free it.
         lacks_gpu: Whether memory of a GPU is missing. Then it helps to move the GPU memory of a
             frozen trial to host memory. Otherwise, a frozen trial has to end.
     """
@@ -70,12 +75,14 @@ class Machine:
     """What the machine of a trial can do when the trial is frozen.
 
     Attributes:
-        blocked: Returns why the trial cannot be frozen now, or None if there is room for another
-            trial while this one is frozen.
-        can_leave_gpu: Returns whether the frozen trial can give its GPU memory to other trials.
-        leave_gpu: Moves the frozen trial's GPU memory to host memory. Returns whether it did.
-        return_to_gpu: Waits for GPU memory and moves the trial's memory back. Returns False if the
-            trial was stopped or lost in the meantime.
+        blocked: Function that returns why the trial cannot be frozen now. It returns None if
+            another trial has room while this one is frozen.
+        can_leave_gpu: Function that returns whether the frozen trial can give its GPU memory to
+            other trials.
+        leave_gpu: Function that moves the frozen trial's GPU memory to host memory. It returns
+            whether this was possible.
+        return_to_gpu: Function that waits for GPU memory and moves the trial's memory back. It
+            returns False if the trial was stopped or lost its kernel in the meantime.
     """
 
     blocked: Callable[[], Blocked | None] = lambda: None
@@ -113,7 +120,7 @@ class Control:
         self._make_room = make_room
         self._waits_for = ""
         self._machine = Machine()
-        # Each slot that the trial frees adds one permit, which `wait_for_rest` takes.
+        # The trial adds a permit each time it frees its slot. `wait_for_rest` takes the permit.
         self._rests = threading.Semaphore(0)
         self._on_stop: Callable[[], object] | None = None
         self._stand_still: Callable[[bool], bool] | None = None
@@ -143,7 +150,10 @@ class Control:
             callback()
 
     def on_stop(self, callback: Callable[[], object] | None) -> None:
-        """Set a function to call when the trial is stopped. It is called at once if it was."""
+        """Set a function to call when the trial is stopped.
+
+        If the trial was stopped already, the function is called at once.
+        """
         with self._lock:
             self._on_stop = callback
             stopped = self.stop_reason is not None
@@ -152,7 +162,9 @@ class Control:
 
     @contextmanager
     def limited(self, limit_s: float | None) -> Iterator[None]:
-        """Stop the trial if the block runs longer than `limit_s` seconds, without waits.
+        """Stop the trial if the block runs longer than `limit_s` seconds.
+
+        The time for which the trial waits or is frozen does not count.
 
         Args:
             limit_s: Time limit in seconds. None for no limit.
@@ -212,9 +224,9 @@ class Control:
 
         Args:
             stand_still: Function that is called with True to pause the kernel, and with False to
-                let it continue. It returns whether that was possible. None when the kernel
-                has ended. If the trial is frozen then, or on its way back to its GPU, its phase
-                becomes LOST.
+                let it continue. It returns whether that was possible. Pass None when the kernel
+                has ended: a trial that is frozen then, or on its way back to its GPU, gets the
+                phase LOST.
         """
         with self._lock:
             self._stand_still = stand_still
@@ -228,7 +240,7 @@ class Control:
 
     def blocked(self) -> Blocked | None:
         """Return why the trial cannot be frozen now, or None if the machine has room for that."""
-        if self._stand_still is None:  # It has no kernel, or another trial runs in place of it.
+        if self._stand_still is None:  # The trial has no kernel, or another runs in its place.
             return Blocked()
         return self._machine.blocked()
 

@@ -1,7 +1,7 @@
 """Predict how long a sweep will still run, from the durations of the trials that have ended.
 
-A trial that has not begun is predicted to take the mean of these durations. A running trial that
-has already taken longer than the mean is predicted to need another 10 % of the mean.
+A trial that has not begun is predicted to take the mean of these durations. A running trial is
+predicted to need what is missing to the mean, and at least 10 % of the mean.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from collections.abc import Iterable, Sequence
 from .records import TrialRecord, TrialState
 from .results import Progress
 
-#: Share of the mean duration that a trial beyond the mean still needs (chosen, not measured).
+#: A running trial is predicted to need at least this share of the mean duration, even if it has
+#: already taken longer than the mean (chosen, not measured).
 _OVERDUE = 0.1
 
 
 def seconds_left(
     records: Iterable[TrialRecord], running: Sequence[Progress], *, to_start: int
 ) -> float | None:
-    """Return how many seconds a sweep will still run. None until a trial has ended by itself.
+    """Return how many seconds a sweep will still run.
+
+    None if no trial has ended yet, apart from failed and interrupted ones.
 
     Args:
         records: Records of the trials of the study.
-        running: Progress of the running trials. The number of them that neither wait nor are
-            frozen is the predicted number of trials at once.
+        running: Progress of the running trials. The number of those that neither wait nor are
+            frozen now is the predicted number of trials at once, but at least 1. Frozen trials are
+            predicted to need no more time.
         to_start: Number of trials that have not begun.
     """
     took_s = [

@@ -30,11 +30,11 @@ class Event(StrEnum):
     TRIAL_ENDED = "trial_ended"
     #: The sweep stops before the study has all its trials. No more trials begin, running ones end.
     STOPPING = "stopping"
-    #: The study is being restored from the remote copy of `sync`.
+    #: The study is being restored from its remote copy (section `sync`).
     BRINGING_BACK = "bringing_back"
-    #: All trials have ended, and the sweep waits for the remote copy of `sync`.
+    #: All trials have ended, and the sweep waits for its remote copy (section `sync`).
     COPYING = "copying"
-    #: The data of `data` is being fetched or verified.
+    #: The trials' data (section `data`) is being fetched or verified.
     DATA = "data"
 
 

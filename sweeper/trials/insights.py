@@ -18,11 +18,12 @@ class Importance(NamedTuple):
 
     Attributes:
         share: Share of the variance of the score that the param explains.
-        low: Lower bound of that share, which lies between both bounds nine times of ten.
-        high: Upper bound of that share.
+        low: Lower bound of the 90 % interval of that share. 0 if the test of `is_clear` has failed.
+        high: Upper bound of the interval.
         joint: Share of the variance that the param explains only together with other params. 0 if
             it was not measured.
-        is_clear: Whether the effects on the score stand out from its noise.
+        is_clear: Whether a model of the trials predicts the score from the params better than it
+            would predict noise. False also if this was not tested.
     """
 
     share: float
@@ -54,9 +55,9 @@ class Mean:
             unknown.
         runs: Number of runs.
         by: What differs between the runs: `fresh seeds`, `seeds` or `folds`.
-        search_score: Score of the trial in the search, which does not decide. None if there is
-            none.
-        alike: Run ids of the trials that are not significantly worse.
+        search_score: Score of the trial in the search, which does not affect the ranking. None if
+            there is none.
+        alike: Run ids of the other trials whose means are not significantly worse.
     """
 
     mean: float
@@ -69,7 +70,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheaperTrial:
-    """A trial that is nearly as good as the winner and takes less than half of its time.
+    """A trial that is nearly as good as the winner and takes at most half of its time.
 
     Attributes:
         run_id: Run id of the trial.
@@ -130,10 +131,12 @@ class Mattered:
     Attributes:
         objective: Name of the score.
         trials: Number of completed trials.
-        groups: Params that explain at least a tenth of the variance, the largest share first. The
-            intervals of the shares in a group overlap, so the order within the group is unknown.
-            Empty if no param has an effect that is larger than the noise.
-        others: Largest share of the other params. None if no param is in a group, or all are.
+        groups: Params that explain at least a tenth of the variance, with their shares, the largest
+            share first. Which param of a group matters most is not known, because their shares are
+            too similar or too uncertain. Empty if no param has an effect that is larger than the
+            noise.
+        others: Largest share among the params that are in no group. None if there are no groups, or
+            if all params are in one.
         pair: Two params that act together: the best value of one depends on the other. None if
             there is no such pair.
     """
@@ -155,8 +158,8 @@ class NumberRange:
         high: Largest value in these trials.
         tried_low: Smallest value in all trials.
         tried_high: Largest value in all trials.
-        open_end: `low` or `high` if this end is also an end of the search space, which could be
-            widened there. None if neither end is.
+        open_end: `low` or `high` if at most a tenth of all trials have values beyond this end, so
+            that better values may lie there. None if that holds for neither end, or for both.
     """
 
     param: str
@@ -262,11 +265,11 @@ class Spent:
         trial_s: Sum of the durations of these trials in seconds. None if no trial has run.
         median_s: Median duration of the completed trials in seconds, without those that were
             resumed or retried. None if there are fewer than two.
-        shortest_s: Shortest duration of a completed trial, in seconds. None unless the durations
-            differ by a factor of two or more.
-        longest_s: Longest duration of a completed trial, in seconds. None if `shortest_s` is None.
-        driver: Param that explains most of the differences between durations. None if no param
-            does, or if `shortest_s` is None.
+        shortest_s: Shortest of the durations from which `median_s` is computed. None if `median_s`
+            is None, if all are below two seconds, or if the longest one is less than twice as long.
+        longest_s: Longest of these durations. None if `shortest_s` is None.
+        driver: Param that explains most of the variance of these durations. None if no param does,
+            if all are below a minute, or if `shortest_s` is None.
         cost: Cost of all sweeps of the study. None if no price is known.
         cost_per_trial: Cost per completed trial. None if no price is known or no trial has
             completed.
@@ -314,7 +317,7 @@ class Widen:
         param: Param with the range.
         end: End of the range at which the best trials are: `low` or `high`.
         value: Value of the range at this end.
-        trials: Number of trials that the study needs to run some beyond this end.
+        trials: Number of trials of the study, so large that some of them run beyond this end.
     """
 
     param: str

@@ -105,7 +105,8 @@ class StudyPaths:
                     f"{_NAME_BYTES} bytes; choose a shorter one with -o"
                 )
         before, _, _ = absolute.format(run_id=_MARK, study=_MARK).partition(_MARK)
-        root = Path(before + "x").parent  # The folder before the first placeholder.
+        # The letter stands for the placeholder, so that the parent is the folder before it.
+        root = Path(before + "x").parent
         return cls(template=absolute, study=study, root=root)
 
     def following(self, kind: str) -> StudyPaths:
@@ -168,7 +169,7 @@ class StudyPaths:
 
     @property
     def facts(self) -> Path:
-        """File with the facts about the study.
+        """File with the facts about the study, such as its settings and its notebook.
 
         This file and the executed notebooks suffice to rebuild a lost storage.
         """
@@ -191,7 +192,7 @@ class StudyPaths:
 
     @property
     def copied(self) -> Path:
-        """File that names the study's remote copy and states how much of it is up to date."""
+        """File that states which remote copy belongs to this folder, and in which version."""
         return self.folder / "sync.json"
 
     @property

@@ -14,7 +14,9 @@ _SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
 
 
 class Points:
-    """Hands each point of a kernel to subscribers. One thread writes, others may read at any time.
+    """Hands each point (values of metrics at a step) of a trial's kernel to subscribers.
+
+    One thread publishes points, and others may read the attributes at any time.
 
     Args:
         *subscribers: Functions that are called with each point; see `subscribe`.
@@ -81,9 +83,9 @@ class Points:
     def publish(self, point: Point) -> None:
         """Hand a point to all subscribers, in the order in which they subscribed.
 
-        If a source of higher priority (see `ScoreRank`) gives a metric, the value in this point
-        does not count. Subscribers then get a library's value under another name (`lesser_name`),
-        and values from other sources not at all.
+        If a source of higher priority (see `ScoreRank`) gives a metric, too, the value in this
+        point does not count. If a library logged the value, subscribers get it under another name
+        (`lesser_name`). Otherwise, they do not get it.
         """
         if point.source in _SENT:
             self.reports += 1
@@ -99,7 +101,7 @@ class Points:
             self._hand_on(replace(point, metrics=counted, unread={}, too_slow=()))
 
     def _counted(self, point: Point) -> dict[str, float]:
-        """Return the values of a point for subscribers, by the names under which they get them."""
+        """Return the values of a point that subscribers get, by the names under which they do."""
         rank = RANKS[point.source]
         counted = {}
         for name, value in point.metrics.items():

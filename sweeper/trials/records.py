@@ -110,10 +110,11 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite"
     #: The trial ran longer than `limits.trial`.
     TIME_LIMIT = "time_limit"
-    #: The notebook can no longer set a param with which the trial began. No cell ran.
+    #: The trial began with a param that the changed notebook can no longer set. No cell ran.
     PARAM_LOST = "param_lost"
-    #: A cell found the disk full. A trial only fails when this happens for the second time. Or the
-    #: executed notebook cannot be written, or its path has a file that this study did not write.
+    #: A cell found the disk full, the executed notebook cannot be written, or its path has a file
+    #: that this study did not write. A full disk stops the sweep, whose next start runs the trial
+    #: again. If the trial then finds the disk full again, it fails.
     FILE = "file"
     #: A defect of notebook-hpo or a fault of the machine ended the trial, not the notebook.
     INTERNAL = "internal"
@@ -126,7 +127,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     #: The machine's memory was too small, even without other trials.
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
-    #: An error of CUDA ended the trial, also without other trials on its GPU.
+    #: An error of CUDA ended the trial, even without other trials on its GPU.
     GPU_FAULT = "gpu_fault"
     #: No working GPU is left. The sweep ends, and the same command runs the trial again.
     NO_GPU = "no_gpu"
@@ -331,7 +332,7 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnd:
-    """The end of the last attempt at a trial, as outcomes and records contain it.
+    """The end of the last attempt at a trial: what `TrialOutcome` and `TrialRecord` have in common.
 
     Attributes:
         state: State of the trial.
@@ -367,9 +368,10 @@ class TrialEnd:
 
     @property
     def is_final(self) -> bool:
-        """Whether no later sweep runs the trial again.
+        """Whether the trial has ended for good, so that no later sweep runs it again.
 
-        A trial that was stopped with its sweep is run again. A trial that a user stopped is not.
+        A trial that was stopped with its sweep is not final: the next sweep runs it again. A trial
+        that a user stopped by its run id is final.
         """
         if self.state is TrialState.STOPPED:
             return self.reason is Reason.BY_HAND
@@ -468,7 +470,10 @@ class TrialRecord(TrialEnd):
 
     @property
     def proposal(self) -> int:
-        """Number of the first trial of the proposal, the same for all repeats of the proposal."""
+        """Number of the first trial of the proposal (the params that the sampler has chosen).
+
+        It is the same for all repeats of the proposal on other seeds or folds.
+        """
         return self.first_number if self.repeat_of is None else self.repeat_of
 
     @property

@@ -1,8 +1,12 @@
-"""Group the trials of a search that runs each proposal several times, and compare the means."""
+"""Group the trials of a search that runs each proposal several times, and compare the means.
+
+A proposal is the params that the sampler has chosen for these runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf, sqrt
 from statistics import fmean
@@ -21,23 +25,44 @@ FOLDS = "folds"
 _LEVEL = 0.95
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatPlan:
+    """On which seeds or folds a search runs each of its proposals (`repeat`).
+
+    Attributes:
+        by: `seeds` or `folds`.
+        values: The seeds or folds, in the order of the runs.
+        objective: Name of the score.
+        direction: `maximize` or `minimize`.
+    """
+
+    by: str
+    values: Sequence[int]
+    objective: str
+    direction: str
+
+    @property
+    def by_fold(self) -> bool:
+        """Whether the runs of a proposal differ in their fold, and not in their seed."""
+        return self.by == FOLDS
+
+
 class Repeats:
     """The proposals of a search that runs each proposal several times, on several seeds or folds.
 
     Args:
-        plan: Plan of the repeats. `by` is `seeds` or `folds`. `values` are the seeds or folds in
-            the order of the runs. `objective` and `direction` name the score.
+        plan: Seeds or folds of the runs, and the score.
         records: Records of the study's trials, in the order of their numbers.
 
     Attributes:
         proposals: Proposals by the number of their first run.
     """
 
-    def __init__(self, plan: Mapping[str, Any], records: Iterable[TrialRecord]) -> None:
+    def __init__(self, plan: RepeatPlan, records: Iterable[TrialRecord]) -> None:
         self.plan = plan
-        self.sign = 1 if plan["direction"] == "maximize" else -1
-        self.by_fold = plan["by"] == FOLDS
-        name = plan["objective"]
+        self.sign = 1 if plan.direction == "maximize" else -1
+        self.by_fold = plan.by_fold
+        name = plan.objective
         params: dict[int, Params] = {}
         runs: dict[int, dict[int, TrialRecord]] = {}
         for record in records:
@@ -54,7 +79,7 @@ class Repeats:
                 params[number],
                 by_place,
                 objective=name,
-                places=plan["values"],
+                places=plan.values,
             )
 
     @property
@@ -66,9 +91,9 @@ class Repeats:
     def contenders(self, count: int) -> list[ConfirmedTrial]:
         """Return the proposals that may be among the best in the end.
 
-        These are the best complete proposals, and those that lack runs and have not lost. A
-        proposal with a run that has ended without a score remains incomplete, unless that run is
-        retried.
+        These are the best complete proposals, and all that lack runs and have not lost. A proposal
+        of which a run has ended without a score is left out: it cannot become complete unless that
+        run is retried.
 
         Args:
             count: Number of complete proposals to return.
@@ -82,7 +107,7 @@ class Repeats:
     def _may_be_completed(self, proposal: ConfirmedTrial) -> bool:
         if proposal.is_complete:
             return False
-        runs, name = proposal.runs.values(), self.plan["objective"]
+        runs, name = proposal.runs.values(), self.plan.objective
         return all(has_score(run, name) or not run.is_final for run in runs)
 
     def has_lost(self, proposal: ConfirmedTrial) -> bool:
@@ -121,18 +146,18 @@ class Repeats:
         gaps = self._gaps(proposal)
         if not self.by_fold or proposal.is_complete or not gaps:
             return proposal.mean
-        assert self._best is not None and self._best.mean is not None, "it has scores"
+        assert self._best is not None and self._best.mean is not None, "the best has scores"
         return self._best.mean - self.sign * fmean(gaps)
 
     def confirmation(self, study: str) -> Confirmation:
         """Return the ranking of the means as a `Confirmation`, so that it is shown like one."""
         return Confirmation(
             study=study,
-            objective=self.plan["objective"],
-            seeds=self.plan["values"],
+            objective=self.plan.objective,
+            seeds=self.plan.values,
             ranking=self.ranking,
             sign=self.sign,
-            repeats=self.plan["by"],
+            repeats=self.plan.by,
         )
 
     @cached_property
@@ -149,9 +174,10 @@ class Repeats:
         return -self.sign * (proposal.mean or 0.0)
 
     def _gaps(self, proposal: ConfirmedTrial) -> Sequence[float]:
-        """Return by how much the best proposal's scores are better than another proposal's.
+        """Return the differences between the best proposal's scores and those of another proposal.
 
-        There is one number for each seed or fold that both have run.
+        There is one for each seed or fold that both have run. It is positive if the best proposal
+        is better there.
         """
         best = self._best
         if best is None or proposal is best:

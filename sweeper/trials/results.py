@@ -28,8 +28,9 @@ from .result_html import counts_line, headline, link, sentences_list, trials_tab
 _MOST_EXAMPLES = 10_000
 #: A float counts as equal to a fraction if their relative difference is at most this.
 _ROUNDING = 1e-12
-#: The same for a float of single precision, as torch computes accuracies. With larger denominators,
-#: nearly every such float would be near a fraction; with this one, 2 % of them are (computed).
+#: Largest denominator and relative difference for a float of single precision, as torch computes
+#: accuracies. With larger denominators, nearly every such float would be near a fraction; with this
+#: one, 2 % of them are (computed).
 _MOST_EXAMPLES_SINGLE, _ROUNDING_SINGLE = 1_000, 2.0**-24
 
 
@@ -80,7 +81,7 @@ class Snapshot:
         running: Progress of each running trial.
         best: Best trials, as in `SweepResult`.
         left_s: Predicted remaining time in seconds. None if it cannot be predicted yet.
-        doing: Chores that the sweep does in addition to its trials.
+        doing: Chores of the sweep: work other than trials, such as writing the page.
     """
 
     study: str
@@ -112,8 +113,9 @@ def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
 def is_coarse(value: float) -> bool:
     """Return whether a score is so coarse that different models often have the same score.
 
-    It is if it is a whole number, a share of at most 10,000 examples, or a share of single
-    precision: of at most 1,000 examples, or of 10,000. A percentage counts as a share.
+    A score is coarse if it is a whole number, or a share of at most 10,000 examples, also in
+    percent. A share of single precision is recognized only for at most 1,000 examples, and for
+    exactly 10,000. NaN and infinities are coarse, too.
     """
     if not math.isfinite(value):
         return True
@@ -180,7 +182,8 @@ class SweepResult:
         records: Records of all trials of the study.
         counts_here: Number of trials of the study that ended in this sweep, by state. Trials of
             earlier sweeps are left out.
-        confirmed_here: The same for the study that confirms the best trials on fresh seeds.
+        confirmed_here: Number of trials that ended in this sweep, by state, of the study that
+            confirms the best trials on fresh seeds.
         best: The best trial, or all Pareto-optimal trials if there are several objectives. If
             trials were confirmed on fresh seeds, their winner. Empty if no trial has completed.
         mlflow_run_ids: Ids of the trials' runs in MLflow, by run id of the trial.
@@ -190,7 +193,8 @@ class SweepResult:
         stop_cause: Kind of the reason that ended the sweep. None if the study has all its trials.
         undelivered: Number of trials whose end MLflow has not recorded. The next sweep of the study
             sends these ends.
-        undelivered_because: Why MLflow did not accept the last of these ends. None if it has all.
+        undelivered_because: Why MLflow did not accept the last of these ends. None if `undelivered`
+            is 0.
         duration_s: Duration of the sweep in seconds.
         cost: Cost of all sweeps of the study so far. None if no price is known.
         sync_lag_s: Seconds by which the remote copy is out of date. 0 if the copy is complete. None
@@ -199,9 +203,11 @@ class SweepResult:
             ended.
         findings: Remarks for users, such as why kernels were not forked, why the notebook is not
             replicable, and which code has changed while the sweep ran.
-        confirmation: Ranking on fresh seeds by another study. None if there is no such study.
-        confirmation_page: Path of the comparison page of that other study. None if there is no such
-            page.
+        confirmation: Ranking of trials by their mean scores over several runs: those of the study
+            that confirms the best trials on fresh seeds, else those of a search that repeats its
+            proposals. None if there are no such runs.
+        confirmation_page: Path of the comparison page of the confirming study. None if there is no
+            such page.
         not_confirmed: Why the best trials were not confirmed, although the settings ask for it.
             None if nothing prevented it.
         importances: Importance of each param, by objective, then by param, the largest first. Empty
@@ -258,7 +264,7 @@ class SweepResult:
     def is_failure(self) -> bool:
         """Whether the sweep lacks what was asked for, even if trials have completed.
 
-        It was ended by a fault, or its best trials were not confirmed.
+        A fault ended it, the swept params have no effect, or its best trials were not confirmed.
         """
         is_fault = self.stop_cause is not None and self.stop_cause.is_failure
         return is_fault or self.not_confirmed is not None

@@ -61,10 +61,9 @@ class Disagreement:
 
 
 def lesser_name(name: str, library: str) -> str:
-    """Return a name for a library's series whose own name belongs to another source.
+    """Return the name of a library's series if its own name is taken, such as `keras/loss`.
 
-    The other source has a higher priority (`ScoreRank`), so a score has this name already. The
-    returned name is such as `keras/loss`.
+    A name is taken if a source with a higher priority (`ScoreRank`) gives a score of this name.
 
     Args:
         name: Name of the series.

@@ -1,4 +1,4 @@
-"""Test the tools of coding agents that need no kernel."""
+"""Test the tools that the command `mcp` offers to coding agents, without a kernel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from studies import trial_record
 from sweeper.agents.server import Agent
 from sweeper.errors import SettingsError, SweepError
 from sweeper.testing import write_notebook
-from sweeper.trials import Confirmation, StudyPaths, TrialState, plan_of
+from sweeper.trials import Confirmation, RerunPlan, StudyPaths, TrialState
 
 PARAMETERS = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
 
 
 def ranking(*scores: float) -> Confirmation:
-    plan = plan_of([trial_record()], [0, 1, 2], objective="val", direction="maximize")
-    params = plan["trials"][0]["params"]
+    plan = RerunPlan.of_trials([trial_record()], [0, 1, 2], objective="val", direction="maximize")
+    params = plan.trials[0].params
     runs = [
         trial_record(seed, seed=seed, params=params, scores={"val": score})
         for seed, score in enumerate(scores)
@@ -46,7 +46,7 @@ def test_a_difference_counts_as_an_improvement_only_if_both_studies_were_confirm
 
 
 def existing_study(n_failed: int, *, replaced: int = 0, **facts: Any) -> Any:
-    """Return a study of an agent whose trials have all failed."""
+    """Return a study that an agent has swept. All of its trials have failed."""
     records = [trial_record(number, state=TrialState.FAILED) for number in range(n_failed)]
     facts = {"replaced_trials": replaced, "confirms": None, **facts}
     study = SimpleNamespace(

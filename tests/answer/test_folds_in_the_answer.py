@@ -6,7 +6,7 @@ import pytest
 from studies import small_settings, trial_record
 
 from sweeper.answer import StudySoFar, answer_of
-from sweeper.trials import Importance, Reason, Repeats, TrialState
+from sweeper.trials import Importance, Reason, RepeatPlan, Repeats, TrialState
 
 FOLDS = 4
 
@@ -30,7 +30,7 @@ def test_the_answer_names_a_fold_in_which_trials_fail_but_never_as_a_param_that_
                 repeat_of=number - fold if fold else None,
             )
         )
-    plan = {"by": "folds", "values": [*range(FOLDS)], "objective": "val", "direction": "maximize"}
+    plan = RepeatPlan(by="folds", values=range(FOLDS), objective="val", direction="maximize")
     unit = {"low": 0.0, "high": 1.0}
     study = StudySoFar(
         settings=small_settings(

@@ -49,7 +49,7 @@ def test_a_param_made_no_difference_if_trials_that_differ_in_it_alone_are_equal(
     assert remarks(own, k, *on_other_seeds) == []
 
 
-def test_a_param_made_a_difference_if_only_the_scores_are_equal() -> None:
+def test_a_param_made_a_difference_if_outputs_differ_although_scores_are_equal() -> None:
     own, k = trial(0, F1, k=1), trial(1, F1, k=4)
     assert remarks(own, k, t0001="loss 0.034 in the last epoch") == []
 

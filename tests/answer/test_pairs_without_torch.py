@@ -1,4 +1,4 @@
-"""Test that the answer names two params that only act together, if only the F test can tell."""
+"""Without torch, an F test finds two params that only act together."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Six planted studies: the answer says what was planted, and says the same in all places.
+"""The answer of a study says which effects its params have, and is the same in all places.
 
-The trials are functions instead of notebooks. Study, page, `status` and Jupyter are real.
+The effects are known: in place of notebooks, six functions compute the scores, with known (planted)
+effects of the params, or with noise only. Study, page, `status` and Jupyter are real.
 """
 
 from __future__ import annotations
@@ -149,7 +150,9 @@ def test_the_answer_names_no_param_without_an_effect(tmp_path: Path, capsys: Any
     assert_says_the_same_everywhere(result, capsys)
 
 
-def test_a_lucky_winner_of_noise_is_not_confirmed(tmp_path: Path, capsys: Any) -> None:
+def test_if_trials_differ_only_by_noise_the_best_score_is_not_confirmed_and_falls_on_fresh_seeds(
+    tmp_path: Path, capsys: Any
+) -> None:
     result = swept(tmp_path, lucky)
     assert result.insights is not None
     n_within = getattr(result.insights.best, "n_within", 0)
@@ -158,7 +161,7 @@ def test_a_lucky_winner_of_noise_is_not_confirmed(tmp_path: Path, capsys: Any) -
     assert said(result)["mattered"] == "no param stands out from the noise in 60 trials"
     assert "where" not in said(result)
     assert_says_the_same_everywhere(result, capsys)
-    # This is what the answer says to do next.
+    # The answer advises to run the best three trials again, which the sweep below does.
     assert "`--confirm 3`" in said(result)["next"]
     confirmed = swept(tmp_path, lucky, confirm={"best": 3, "seeds": 5})
     assert_says(said(confirmed)["best"], "mean of 5 fresh seeds", "in the search")

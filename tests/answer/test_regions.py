@@ -1,4 +1,4 @@
-"""The best ranges of params are read from the trials and the present search space."""
+"""Test which end of a param's range in the search space the best trials reach."""
 
 from __future__ import annotations
 

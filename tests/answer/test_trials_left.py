@@ -133,7 +133,7 @@ def test_the_answer_suggests_to_confirm_at_most_as_many_trials_as_have_completed
     assert "--confirm" not in next_step(2, study={"trials": 2}, lr=0.1), "the same params twice"
 
 
-def test_a_range_is_widened_with_more_trials() -> None:
+def test_the_advice_to_widen_a_range_also_advises_more_trials() -> None:
     space = {"x": {"low": 1e-3, "high": 0.1, "log": True}}
     records = [
         trial_record(number, params={"x": 10 ** (-3 + number / 6)}, scores={"val": -number})

@@ -75,7 +75,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         ([*RIGHT, "--timeout", "soon"], "--timeout", "'soon'"),
     ],
 )
-def test_a_wrong_command_line_is_refused_with_a_hint_at_a_similar_one(
+def test_a_wrong_command_line_is_refused_with_the_wrong_word_and_a_remedy(
     arguments: Sequence[str], wrong: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refusal = refused(arguments, capsys)
@@ -100,14 +100,14 @@ def test_a_working_folder_that_is_not_utf8_is_refused_in_one_line(
     assert "rename the file or folder" in refused(["status"], capsys)
 
 
-def test_a_notebook_as_the_only_argument_names_its_outputs_and_its_parameters_file() -> None:
+def test_outputs_and_parameters_file_are_named_after_a_notebook_that_is_the_only_argument() -> None:
     parsed = parse(["a/n{b} (1).ipynb"])
     assert parsed.parameters == "a/n{b} (1).yml"
     outputs = StudyPaths.parse(parsed.output, study="n")
     assert outputs.notebook("0000") == Path("out/n{b} (1).0000.ipynb").absolute()
 
 
-def test_a_notebook_after_check_or_init_names_the_files_of_its_sweep() -> None:
+def test_check_and_init_of_a_notebook_use_the_file_names_that_its_sweep_uses() -> None:
     checked = parse(["check", "a/n.ipynb", "-j", "2"])
     assert (checked.input, checked.parameters) == ("a/n.ipynb", "a/n.yml")
     assert checked.output == parse(["a/n.ipynb"]).output
@@ -116,7 +116,7 @@ def test_a_notebook_after_check_or_init_names_the_files_of_its_sweep() -> None:
 
 
 @pytest.mark.parametrize("study", [["--study", "wide"], ["--study=wide"]])
-def test_a_second_study_of_a_notebook_as_the_only_argument_has_outputs_of_its_own(
+def test_with_the_option_study_outputs_are_named_after_the_study_and_not_the_notebook(
     study: Sequence[str],
 ) -> None:
     parsed = parse(["n.ipynb", "-j", "2", *study])
@@ -125,7 +125,9 @@ def test_a_second_study_of_a_notebook_as_the_only_argument_has_outputs_of_its_ow
     assert parse(["n.ipynb", *study, "-o", "x/{run_id}.ipynb"]).output == "x/{run_id}.ipynb"
 
 
-def test_the_tilde_of_a_parameters_file_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_in_the_path_of_a_parameters_file_means_the_home_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     for words in (["~/n.ipynb"], [*RIGHT, "--parameters=~/n.yml"], ["mcp", "-p", "~/n.yml"]):
         budget = ["--budget", "1"] if words[0] == "mcp" else []
@@ -167,7 +169,7 @@ def test_the_refusal_of_a_wrong_flag_names_the_flag_and_not_the_file(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-def test_a_command_whose_output_is_lost_reports_that_and_exits_with_2() -> None:
+def test_a_command_whose_output_cannot_be_written_reports_that_and_exits_with_2() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, ROOT / "notebook_hpo.py", "schema"],
@@ -221,13 +223,15 @@ def test_every_command_has_a_help_that_prints() -> None:
         assert called in parser.format_help()
 
 
-def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
+def test_a_run_id_may_be_given_without_its_leading_zeros(folder: Path) -> None:
     parse = make_parsers()[0].parse_args
     assert parse(["retry", "out/s", "7", "0012"]).targets == ["out/s", "0007", "0012"]
     assert parse(["enqueue", "lr=0.1", "--like", "3"]).like == "0003"
     assert parse(["stop", "1" * 300]).targets == ["1" * 300]
     Path("7").mkdir()
-    assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
+    assert parse(["stop", "7"]).targets == ["7"], (
+        "an existing folder named 7 is the target, and not trial 0007"
+    )
 
 
 def test_positional_words_before_and_after_an_option_are_all_targets_of_the_command(
@@ -269,11 +273,11 @@ def test_the_option_score_may_be_repeated_for_an_existing_file_but_must_not_name
     else:
         arguments = parse(words)
         options, console = RunOptions.of(arguments), ConsoleOutput.of(arguments)
-        assert proposal.propose(options, console), "the sweep of the file starts"
+        assert proposal.propose(options, console), "the sweep starts with the existing file"
 
 
 @pytest.mark.slow  # because all libraries of a sweep are imported
-def test_a_notebook_whose_study_has_trials_is_not_run_for_another_proposal(
+def test_a_notebook_whose_study_has_trials_is_not_run_to_draft_another_parameters_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths, settings = StudyPaths.parse("out/n.{run_id}.ipynb", study="n"), small_settings("n")
@@ -303,7 +307,7 @@ def test_a_parameters_file_that_cannot_be_written_is_refused_before_the_notebook
     assert not Path("out").exists()
 
 
-def test_a_dry_run_of_a_notebook_prints_its_space_as_json(
+def test_a_dry_run_of_a_notebook_with_json_prints_the_drafted_search_space(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["n.ipynb", "--dry-run", "--json"]) == 0
@@ -313,7 +317,7 @@ def test_a_dry_run_of_a_notebook_prints_its_space_as_json(
 
 
 def proposed(*words: str) -> proposal._Proposal:
-    """Return the proposal for an observed run with the scores R2 and val. No notebook is run."""
+    """Return a proposed sweep, as after a run with the scores R2 and val. Run no notebook."""
     scores = [
         SeenScore(name="R2", how="", cell=1, at=0, values=[0.5]),
         SeenScore(name="val", how="", cell=1, at=1, values=[0.7], direction="maximize"),
@@ -350,7 +354,7 @@ def proposed(*words: str) -> proposal._Proposal:
         ("\nQ\n", None),
     ],
 )
-def test_the_answer_to_the_question_about_a_score_is_its_name_number_or_a_direction(
+def test_a_person_answers_which_score_to_optimise_by_its_name_number_or_direction(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -399,7 +403,7 @@ def test_a_question_is_asked_only_if_input_and_output_are_a_terminal_and_without
     assert ConsoleOutput(quiet=quiet, verbose=False, json=False).can_ask is is_asked
 
 
-def test_the_magic_sweeps_nothing_in_a_dry_run(
+def test_the_notebook_magic_runs_no_trial_with_the_option_dry_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(magic, "prepared", pytest.fail)
@@ -407,7 +411,7 @@ def test_the_magic_sweeps_nothing_in_a_dry_run(
     assert "lr: {low: " in capsys.readouterr().out
 
 
-def test_an_interrupt_of_the_magic_stops_its_sweep_in_order(
+def test_the_first_interrupt_of_the_notebook_magic_lets_trials_finish_and_the_second_stops_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stops: list[bool] = []
@@ -427,12 +431,12 @@ def test_an_interrupt_of_the_magic_stops_its_sweep_in_order(
     monkeypatch.setattr(magic, "prepared", lambda *_, **__: swept)
     result: Any = magic.sweep("n.ipynb")
     assert result == "the result"
-    assert stops == [False, True]  # first request: let running trials finish; second: stop them
+    assert stops == [False, True]  # Interrupts: first let trials finish, then stop them.
     assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("option", ["--json", "--quiet", "--verbose", "--events e.jsonl"])
-def test_the_magic_refuses_options_that_only_a_terminal_has(
+def test_the_notebook_magic_refuses_options_that_have_no_effect_in_a_cell(
     folder: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     assert magic.sweep(f"n.ipynb {option}") is None
@@ -441,7 +445,7 @@ def test_the_magic_refuses_options_that_only_a_terminal_has(
 
 
 @pytest.mark.slow
-def test_the_magic_sweep_does_not_replace_braces_in_its_line_by_variables(
+def test_the_notebook_magic_does_not_replace_braces_in_its_line_by_variables(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from IPython.core.interactiveshell import InteractiveShell
@@ -454,14 +458,14 @@ def test_the_magic_sweep_does_not_replace_braces_in_its_line_by_variables(
 
 
 @pytest.mark.parametrize("option", [("--score", "val"), ("--dry-run",)])
-def test_options_of_a_proposal_are_refused_if_there_is_a_parameters_file(
+def test_options_for_drafting_a_parameters_file_are_refused_if_the_command_names_an_existing_one(
     folder: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
 ) -> None:
     assert option[0] in refused(["-i", "n.ipynb", "-o", "{run_id}", "-p", "p.yml", *option], capsys)
 
 
 @pytest.mark.slow  # because all libraries of a sweep are imported
-def test_sigterm_ends_the_observed_run_of_init_and_removes_its_folder(
+def test_sigterm_ends_the_notebooks_run_by_init_and_removes_the_folder_of_this_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outputs = []
@@ -477,7 +481,7 @@ def test_sigterm_ends_the_observed_run_of_init_and_removes_its_folder(
     assert not outputs[0].exists()
 
 
-def test_the_path_of_the_interpreter_is_absolute(
+def test_a_relative_path_of_the_python_interpreter_is_made_absolute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     relative = os.path.relpath(sys.executable)  # as if PATH had a relative folder
@@ -488,7 +492,7 @@ def test_the_path_of_the_interpreter_is_absolute(
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_a_warning_names_its_module_only_with_v(
+def test_a_warning_names_its_module_only_with_the_option_v(
     folder: Path, verbose: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def warn(_: object) -> int:

@@ -44,7 +44,7 @@ def state_of(*records: TrialRecord) -> tuple[SweepResult, Snapshot]:
     return result, Snapshot(**common, trials=40, counts=count_by_state(records), running=[])
 
 
-def test_a_result_goes_to_stdout_and_with_json_to_stderr(
+def test_a_result_for_people_goes_to_stdout_or_with_the_option_json_to_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result, _ = state_of(trial_record())
@@ -91,7 +91,9 @@ def test_a_quiet_sweep_with_completed_trials_prints_what_went_wrong(
     assert fact is None or fact in lines[0]
 
 
-def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_the_last_trials_or_with_the_option_v_all_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     result, snapshot = state_of(*map(trial_record, range(25)))
     console().status(result, snapshot, owner=None)
     lines = capsys.readouterr().out.splitlines()
@@ -134,7 +136,7 @@ def test_without_a_terminal_a_long_task_is_printed_as_one_line(
         (False, True, "none is running"),
     ],
 )
-def test_a_stop_says_what_becomes_of_the_running_trials(
+def test_the_message_about_a_stop_says_what_becomes_of_the_running_trials(
     capsys: pytest.CaptureFixture[str], has_running: bool, is_stopping_all: bool, fact: str
 ) -> None:
     sweep = Mock(spec=Sweep, has_running=has_running, is_stopping_all=is_stopping_all)

@@ -57,6 +57,6 @@ def test_a_reader_that_does_not_read_does_not_delay_the_sweep(
     assert [len(line["message"]) for line in lines] == [100_000] * 3
 
 
-def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_an_event_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"--events .*name a file in a folder that exists"):
         EventLog(str(tmp_path / "missing" / "events.jsonl"))

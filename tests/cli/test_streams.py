@@ -7,7 +7,7 @@ from sweeper.cli.streams import folded
 LINE = "[  0.9s] study digits: 12 trials of notebooks/digits.ipynb, 4 at once, sampler gp"
 
 
-def test_a_wrapped_line_is_indented_by_the_width_of_its_clock() -> None:
+def test_a_wrapped_log_line_is_indented_by_the_width_of_the_time_at_its_beginning() -> None:
     first, second = folded([LINE], 80)
     assert len(first) <= 80
     assert second == "         gp"

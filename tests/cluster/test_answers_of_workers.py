@@ -36,10 +36,10 @@ NAMES = [
 
 
 class AnsweringCluster:
-    """A cluster whose worker gives the answers of a function.
+    """A cluster whose worker answers each call with the result of a function.
 
     Args:
-        answer: Returns the line of an answer, from the name of the call.
+        answer: Returns the worker's answer to a call, given the call's name.
     """
 
     key = "key"
@@ -102,7 +102,7 @@ class PolledCluster(AnsweringCluster):
         self.ran: Any = Future()
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
-        """Return the answer at once, except for that of the trial."""
+        """Return the answer at once. Only the answer to `run` comes with the last poll."""
         asked = pickle.loads(payload)
         act, arguments = asked["act"], asked["arguments"]
         if act == "run":
@@ -129,7 +129,7 @@ class PolledCluster(AnsweringCluster):
 
 
 def damaged(value: Any, chance: random.Random) -> Any:
-    """Return an answer with a wrong value in one place."""
+    """Return an answer in which one value is wrong, or one key is missing."""
     if not isinstance(value, dict | list) or not value or chance.random() < 0.2:
         return chance.choice(HOSTILE)
     if isinstance(value, list):
@@ -170,12 +170,14 @@ def test_an_invalid_answer_of_a_worker_fails_at_most_its_trial_and_never_the_swe
         member = member_of(home, line)
         outcome = run_on(member, home)
         states.add(outcome.state)
-        assert outcome.reason is not Reason.FILE, "that ends the sweep"
+        assert outcome.reason is not Reason.FILE, "this reason would end the sweep"
         assert len(outcome.message) < 20_000
         assert outcome.environment == ""
         assert all(isinstance(it, str) for it in member.findings)
         assert {path.name for path in home.iterdir()} == {"nb.ipynb", "out"}
-    assert all(path.name.isdigit() for path in tmp_path.iterdir()), "outside of the outputs"
+    assert all(path.name.isdigit() for path in tmp_path.iterdir()), (
+        "a file is outside of the trial's folder"
+    )
     assert {TrialState.COMPLETED, TrialState.STOPPED} <= states
 
 
@@ -235,7 +237,7 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     assert [path.name for path in folder.iterdir()] == ["000004.ckpt"]
 
 
-def test_a_workers_notebook_that_states_the_end_is_fetched_only_after_the_trial_is_over(
+def test_a_workers_notebook_that_says_completed_is_fetched_only_after_the_trial_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "_LOOK_S", 0.01)
@@ -256,7 +258,7 @@ def test_a_workers_notebook_that_states_the_end_is_fetched_only_after_the_trial_
     assert notebook.exists()
 
 
-def test_a_notebook_that_states_the_end_arrives_after_the_files_of_its_trial(
+def test_the_last_version_of_a_workers_notebook_arrives_after_the_trials_other_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "_LOOK_S", 0.01)

@@ -101,7 +101,7 @@ def test_all_paths_of_a_trial_on_a_worker_are_below_the_workers_root_folder(tmp_
     assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
 
 
-def test_a_worker_has_modules_where_the_notebook_looks_for_them_from_a_linked_folder(
+def test_a_worker_finds_modules_by_relative_paths_if_the_notebooks_folder_is_a_symlink(
     tmp_path: Path,
 ) -> None:
     real, home = tmp_path / "nfs" / "alice" / "nb", tmp_path / "nb"
@@ -121,7 +121,7 @@ def test_a_worker_has_modules_where_the_notebook_looks_for_them_from_a_linked_fo
     assert all(Path(file).is_relative_to(mirror.root) for file in there.frozen)
 
 
-def test_a_worker_gets_modules_from_the_snapshot_whatever_else_is_in_the_folder(
+def test_a_worker_gets_modules_as_they_were_at_the_sweeps_start_even_if_the_files_have_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_ALL_BYTES", 10)
@@ -297,7 +297,7 @@ def answer_of(url: str) -> int | None:
         return None
 
 
-def test_the_slurm_script_requests_what_the_page_states_and_only_the_user_can_read_its_keys(
+def test_the_documented_slurm_cluster_requests_its_resources_and_only_the_user_can_read_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (block,) = re.findall(
@@ -325,7 +325,7 @@ def test_the_slurm_script_requests_what_the_page_states_and_only_the_user_can_re
 
 
 class ScaledCluster:
-    """A cluster of a class, whose jobs never become workers."""
+    """A cluster that starts jobs in a batch system. None of its jobs becomes a worker."""
 
     place = "some.Class"
 
@@ -369,7 +369,7 @@ def test_jobs_that_end_are_replaced_only_while_trials_may_begin(
 def test_a_cluster_class_starts_no_more_workers_than_trials_and_ends_them_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Local processes replace the jobs of SLURM."""
+    """Local processes take the place of SLURM's jobs."""
     monkeypatch.chdir(tmp_path)
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
     workload = workload_of(notebook, study={"trials": 1})

@@ -57,7 +57,7 @@ saved = sweeper.load_checkpoint()
 first = (saved or {"epoch": -1})["epoch"] + 1
 sweeper.save_checkpoint(epoch=first)
 val = float(first) + float(Path(encoder).read_text()) * float(Path("data/small.txt").read_text())
-val += Path("data/large.bin").stat().st_size / 11_000_000  # used at its own path
+val += Path("data/large.bin").stat().st_size / 11_000_000  # a link: too large to send
 val += float(Path("linked/one.txt").read_text())
 Path("models/weights.pt").write_text("saved into a folder that has no file to send")
 """
@@ -205,7 +205,9 @@ def test_a_stop_ends_the_wait_for_the_workers_of_a_cluster(tmp_path: Path) -> No
             DaskExecutor.open(workload, settings, None, is_stopped=lambda: True)
 
 
-def test_the_sweeps_machine_needs_the_kernel_to_compare_workers_with_it(tmp_path: Path) -> None:
+def test_a_cluster_is_refused_if_the_sweeps_machine_lacks_the_notebooks_kernel(
+    tmp_path: Path,
+) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", kernel="no-such")
     workload = replace(workload_of(notebook), kernel_name="no-such")
     with pytest.raises(KernelError, match="the kernel 'no-such' is not installed"):
@@ -238,7 +240,7 @@ def test_workers_that_cannot_fetch_the_data_end_the_sweep_at_once(
     assert time.monotonic() - began_s < 120
 
 
-def test_a_sweep_whose_study_was_taken_over_does_not_wait_for_its_trials_on_workers(
+def test_a_sweep_whose_study_another_sweep_took_over_does_not_wait_for_trials_on_workers(
     tmp_path: Path, two_slots: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = DaskExecutor.open(acting_workload(tmp_path), Cluster(url=two_slots), 1)

@@ -18,7 +18,7 @@ SPACE = {
     "depth": {"low": 1, "high": 3, "when": {"kind": "a"}},
     "seed": [1, 2],
 }
-#: Params of the start trials. The second trial repeats the first one.
+#: Params of the start trials. The second one has the params of the first one.
 START: list[dict[str, Any]] = [
     *[{"x": 0.5, "kind": "a", "depth": 1, "seed": 1}] * 2,
     {"x": 0.25, "kind": "a", "depth": 1, "seed": 1},

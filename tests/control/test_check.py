@@ -98,7 +98,7 @@ def test_a_score_that_does_not_depend_on_sizes_passes_the_check(
 
 
 @pytest.mark.kernel
-def test_scores_of_a_notebook_that_draws_from_the_system_may_differ(
+def test_check_accepts_differing_scores_if_the_notebook_draws_random_numbers_from_the_system(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook = write_notebook(
@@ -125,7 +125,7 @@ def test_a_score_that_only_the_smoke_values_change_fails_the_check_of_params(
 
 
 @pytest.mark.kernel
-def test_of_the_runs_of_check_only_the_typical_one_ignores_the_smoke_values(
+def test_the_forecast_of_check_is_from_a_run_that_ignores_the_values_of_smoke(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = ("import time", "time.sleep(0.05 * epochs); val = x * epochs + seed")
@@ -233,7 +233,7 @@ def test_a_study_that_sets_the_seed_is_not_told_to_assign_one(
     assert more.split(":")[0].strip() in seed["text"]
 
 
-def test_a_range_of_whole_numbers_over_a_fraction_is_found(
+def test_check_finds_an_integer_range_for_a_variable_that_the_notebook_sets_to_a_fraction(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook = write_notebook(
@@ -260,7 +260,7 @@ def test_a_range_of_whole_numbers_over_a_fraction_is_found(
         (("val = x",), 0, True, ("sets no seed", "`confirm`")),
     ],
 )
-def test_the_finding_states_the_notebooks_own_seed_or_how_it_gets_the_trials_seed(
+def test_check_states_which_seed_the_notebook_sets_or_how_to_use_the_seed_of_the_trial(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     cells: tuple[str, ...],
@@ -319,7 +319,7 @@ def test_a_score_that_a_library_or_a_module_may_log_is_not_reported_as_missing(
     settings = small_settings("s", objective={"valid_0-auc": "maximize"}, **more)
     found = [*unknown_scores(notebook, settings)]
     assert [finding.holds for finding in found] == holds
-    # This name is no Python identifier.
+    # The score's name is no Python identifier, so no remedy can name it as a keyword argument.
     assert not any("sweeper.score" in finding.remedy for finding in found)
 
 
@@ -345,7 +345,7 @@ def test_a_wrong_check_command_is_refused_with_one_message(
     assert len(found.printed.strip().splitlines()) == 1
 
 
-# --- params of the runs that the command makes ----------------------------------------------------
+# --- params of the runs that `check` makes --------------------------------------------------------
 
 SPACE = {
     "lr": {"low": 1e-4, "high": 1e-2, "log": True},
@@ -356,7 +356,7 @@ SPACE = {
 }
 
 
-def test_the_typical_params_come_from_start_then_from_the_notebook_then_are_the_smallest(
+def test_typical_params_are_those_of_start_or_else_of_the_notebook_or_else_the_smallest(
     tmp_path: Path,
 ) -> None:
     start = [{"lr": 3e-3, "kind": "b"}]
@@ -396,7 +396,7 @@ OWN = st.lists(st.sampled_from([0.0, 1.0, 8, 80, 0.3, -4, True, "'y'", None, 1e-
 
 @given(SPACES, OWN)
 @hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_each_param_differs_between_the_two_runs_whatever_the_notebook_assigns(
+def test_each_param_differs_between_the_runs_of_check_with_largest_and_typical_params(
     tmp_path: Path, space: dict[str, Any], own: list[Any]
 ) -> None:
     settings = small_settings("contrast", space=space)
@@ -412,7 +412,7 @@ def test_each_param_differs_between_the_two_runs_whatever_the_notebook_assigns(
             assert not dimension.allows(largest + (dimension.step or 1))
 
 
-def test_the_run_with_the_largest_params_keeps_smoke_values_and_the_fold_is_not_varied(
+def test_the_largest_params_of_check_lack_the_names_of_smoke_and_the_fold_is_not_varied(
     tmp_path: Path,
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="x = 0.5\nepochs = 2\nfold = 3")
@@ -433,7 +433,7 @@ def test_if_smoke_fixes_all_swept_names_only_the_typical_run_of_check_sets_a_par
     assert (contrast.largest, contrast.quick, contrast.typical) == ({}, {}, {"epochs": 20})
 
 
-def test_a_param_with_a_single_value_is_the_same_in_both_runs(tmp_path: Path) -> None:
+def test_a_param_with_a_single_value_is_the_same_in_all_runs_of_check(tmp_path: Path) -> None:
     space = {"a": [1], "b": {"low": 2, "high": 2}, "c": {"low": 2.0, "high": 2.0}}
     contrast = contrast_of(
         small_settings("single", space=space),
@@ -446,7 +446,14 @@ def test_a_param_with_a_single_value_is_the_same_in_both_runs(tmp_path: Path) ->
 
 
 def compared(first: float, again: float, other: float, *, printed: tuple[str, str]) -> bool | None:
-    """Return whether the check of params passes for runs with these scores and printed texts."""
+    """Return whether `check` finds that the params change the scores. None if that is unclear.
+
+    Args:
+        first: Score of the run with the largest params.
+        again: Score of a second run with the same params.
+        other: Score of the run with typical params.
+        printed: Printed texts of the runs with the largest and with typical params.
+    """
 
     def run(role: Role, score: float, text: str) -> Measured:
         cell = nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", text=text)])
@@ -474,7 +481,7 @@ def compared(first: float, again: float, other: float, *, printed: tuple[str, st
         ((0.95, 0.91, 0.9), ("", ""), None),
     ],
 )
-def test_params_have_no_effect_only_if_outputs_and_scores_that_rarely_tie_are_equal(
+def test_check_reports_params_without_effect_only_if_outputs_and_scores_with_many_digits_are_equal(
     scores: tuple[float, float, float], printed: tuple[str, str], holds: bool | None
 ) -> None:
     assert compared(*scores, printed=printed) is holds

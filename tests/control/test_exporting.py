@@ -1,4 +1,4 @@
-"""Test what `export` writes of a study that ran no kernel."""
+"""Test the files that `export` writes for a study whose trials ran without kernels."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def states(paths: StudyPaths) -> list[TrialState]:
 
 
 @pytest.mark.slow  # because MLflow creates its tables
-def test_status_corrects_a_killed_sweep_without_mlflow_and_mlflow_when_it_is_available_again(
+def test_status_marks_a_killed_sweeps_trial_as_stopped_and_its_mlflow_run_once_mlflow_answers(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_status_corrects_a_killed_sweep_without_mlflow_and_mlflow_when_it_is_ava
         assert main(["status", "killed", "--tracking-uri", there]) == 0
     (run,) = mlflow_runs(there, "killed")
     assert (run.info.run_name, run.info.status) == ("0000", "KILLED")
-    assert main(["status", "killed"]) == 0  # MLflow was corrected before
+    assert main(["status", "killed"]) == 0  # The run in MLflow was corrected above.
     assert caplog.records == []
 
 
@@ -156,7 +156,7 @@ def test_status_leaves_out_a_damaged_study_but_commands_that_change_one_refuse_t
     assert "nothing to stop" in capsys.readouterr().err
 
 
-def test_a_study_stored_by_another_version_is_left_out_of_a_search_in_its_storage(
+def test_a_study_stored_by_another_package_version_is_left_out_when_its_storage_is_searched(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = f"sqlite:///{tmp_path}/all.db"
@@ -201,7 +201,7 @@ def test_a_name_that_no_folder_can_have_is_refused_in_one_message(
         assert "there is no study" in line
 
 
-def test_a_study_is_found_three_folders_deeper_but_not_in_an_environment(
+def test_a_study_is_found_three_folders_deeper_but_not_in_a_virtual_environment(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deep = Path("results/exp1")
@@ -256,7 +256,7 @@ def test_a_password_missing_in_the_stored_mlflow_url_is_taken_from_the_environme
     assert existing.tracking.full == "mysql://me:hush@db/mlflow"
 
 
-def test_stop_refuses_run_ids_together_with_finish(
+def test_stop_refuses_run_ids_together_with_the_option_finish(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stop", "killed", "0000", "--finish"]) == 2

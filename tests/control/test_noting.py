@@ -41,7 +41,7 @@ def asked(paths: StudyPaths, body: object = CHANGE, **changed: Any) -> tuple[HTT
     return answer_about_notes(environ, paths, host=HOST)
 
 
-def test_a_change_is_kept_in_the_study_and_in_the_page(paths: StudyPaths) -> None:
+def test_a_changed_note_is_kept_in_the_study_and_in_the_page(paths: StudyPaths) -> None:
     status, reply = asked(paths)
     assert status == HTTPStatus.OK
     assert reply == {"0003": {"trial_name": "", "note": "look again", "starred": False}}

@@ -118,7 +118,7 @@ def test_a_table_of_confirmed_trials_has_their_scores_on_fresh_seeds(
     assert sum("**" in row for row in rows) == 1 + len(confirmation.alike)
 
 
-def test_the_name_of_a_file_says_which_figure_is_drawn(
+def test_export_draws_the_figure_that_the_file_is_named_after_in_the_format_of_its_suffix(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, begins in (("parallel.svg", b"<?xml"), ("history.pdf", b"%PDF")):
@@ -158,7 +158,9 @@ def test_an_ablation_states_by_how_much_each_value_of_the_best_trial_improves_th
     assert "instead of 1; cannot be told apart from 0" in text
 
 
-def test_a_table_has_params_of_a_branch_that_was_closed_later(tmp_path: Path) -> None:
+def test_a_table_has_a_row_for_a_conditional_param_that_later_settings_exclude(
+    tmp_path: Path,
+) -> None:
     paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="s")
     momentum = {"low": 0.0, "high": 1.0, "when": {"opt": "sgd"}}
     start = [{"opt": "sgd", "momentum": 0.5}]
@@ -188,7 +190,7 @@ def test_an_ablation_runs_the_code_of_the_search_on_seeds_that_the_search_has_no
     planned = ablation(existing, executor=lambda _: InlineExecutor(noisy)).plan
     assert planned.confirming is not None
     seeds = {record.seed for record in existing.study.records()}
-    assert len({*planned.confirming["seeds"]} - seeds) == 5
+    assert len({*planned.confirming.seeds} - seeds) == 5
     write_notebook(tmp_path / "nb.ipynb", "1 + 1", parameters=parameters)
     with pytest.raises(StudyError, match=r"ran its 4 trial.* with other code or settings"):
         ablation(existing, executor=lambda _: InlineExecutor(noisy))
@@ -222,13 +224,15 @@ def test_an_ablation_runs_on_the_cluster_that_the_command_names(tmp_path: Path) 
         (["--figure", "slice.doc"], "slice.doc: cannot be written: Format 'doc' is not supported"),
     ],
 )
-def test_an_export_that_is_impossible_is_refused(
+def test_an_export_with_an_unknown_param_figure_or_format_is_refused(
     folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(folder), *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_confirming_study_cannot_be_ablated(folder: Path) -> None:
+def test_a_study_that_confirms_the_best_trials_of_another_study_cannot_be_ablated(
+    folder: Path,
+) -> None:
     with pytest.raises(StudyError, match="'confirmed-confirm' repeats trials of another study"):
         ablation(find_study(str(folder.with_name("confirmed-confirm")), storage=None))

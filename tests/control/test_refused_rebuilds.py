@@ -1,4 +1,4 @@
-"""Test which studies `rebuild` leaves alone, without kernels."""
+"""Test for which studies the command `rebuild` is refused. No kernel runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeper.trials import StudyPaths
 
 @pytest.fixture
 def swept(tmp_path: Path) -> Iterator[StudyPaths]:
-    """Yield the paths of a study while a sweep holds its folder."""
+    """Yield the paths of a study while a sweep holds the lock of its folder."""
     paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="swept")
     settings = small_settings("swept")
     study = opened_in(paths, settings, settings=settings.as_mapping)

@@ -26,7 +26,7 @@ from sweeper.trials import GpuUse, SweepResult
 # the packages of its interpreter.
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
-#: Each name of a fault is a param's value for which a trial gives other scores in a replay.
+#: Values of the param `fault`. With each of them, a trial gives other scores in a replay.
 FAULTS = ("generator", "file", "package")
 PARAMETERS = "fault = 'none'\nx = 0.5\nseed = 0\nrun_id = ''\nbound = 0.0\nword = ''"
 CELLS = (
@@ -126,7 +126,7 @@ def test_a_replay_uses_the_trials_own_modules_and_fixed_values_after_both_have_c
     kept, as_swept = shapes.read_text(), notebook.read_text()
     shapes.write_text("1 / 0\n")
     node = nbformat.reads(as_swept, as_version=4)
-    # A value that later calls of the command no longer fixed.
+    # As if `fixed` had stated run_id when the trial began, and no longer did.
     node.metadata["sweeper"]["fixed"]["run_id"] = "0"
     nbformat.write(node, notebook)
     try:
@@ -189,7 +189,7 @@ def test_a_replay_that_differs_names_an_unchecked_forked_kernel_as_a_possible_ca
     assert "forked kernel" in found["causes"][-1]
 
 
-def test_a_trial_whose_kernel_is_gone_is_replayed_only_with_the_option_here(
+def test_a_trial_whose_kernelspec_is_no_longer_installed_is_replayed_only_with_the_option_here(
     swept: Swept,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,

@@ -59,7 +59,7 @@ def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> N
         )
         (place,) = (it.laddr for it in process.net_connections() if it.status == "LISTEN")
         assert place == ("127.0.0.1", port)
-        assert not others, "so nothing outlives a kill"
+        assert not others, "a child process would outlive a kill of the server"
     finally:
         serving.kill()
         serving.wait()

@@ -24,7 +24,15 @@ from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
 from sweeper.study_folder.requests import ALL, Requests
 from sweeper.testing import write_notebook
-from sweeper.trials import Progress, Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState
+from sweeper.trials import (
+    Progress,
+    Reason,
+    RerunPlan,
+    StudyPaths,
+    TrialOutcome,
+    TrialRecord,
+    TrialState,
+)
 
 SETTINGS = small_settings(
     "steered",
@@ -42,7 +50,10 @@ COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0})
 
 
 class Sweep:
-    """A sweep without kernels, which asks for trials, ends them, and holds the study's folder."""
+    """A study that is open for a sweep, without kernels and without a lock on its folder.
+
+    Tests end its trials themselves.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.paths = StudyPaths.parse(str(folder / "out" / "{run_id}.ipynb"), study="steered")
@@ -114,7 +125,10 @@ def test_stop_with_the_folder_of_a_search_stops_a_trial_of_its_confirming_study(
     sweep.study.tell(sweep.ask().number, COMPLETED)
     paths = sweep.paths.following("confirm")
     settings = small_settings(paths.study)
-    confirming = opened_in(paths, settings, confirms={"of": sweep.study.study_id})
+    confirms = RerunPlan(
+        objective="val", direction="maximize", seeds=[], trials=[], of=sweep.study.study_id
+    )
+    confirming = opened_in(paths, settings, confirms=confirms)
     running = asked(confirming, settings, paths)
 
     def end(request: str) -> None:
@@ -129,7 +143,7 @@ def test_stop_with_the_folder_of_a_search_stops_a_trial_of_its_confirming_study(
     confirming.close()
 
 
-def test_status_counts_a_queued_trial_as_left(sweep: Sweep) -> None:
+def test_status_counts_a_queued_trial_among_the_trials_that_are_left_to_run(sweep: Sweep) -> None:
     sweep.study.tell(sweep.ask().number, COMPLETED)
 
     def next_step() -> str:
@@ -158,7 +172,9 @@ def test_a_queued_trial_combines_stated_params_with_those_of_another_trial(
     assert sweep.ask().params["x"] == 0.75
 
 
-def test_wrong_params_are_not_queued(sweep: Sweep) -> None:
+def test_enqueue_refuses_missing_unknown_and_fixed_params_and_values_outside_the_space(
+    sweep: Sweep,
+) -> None:
     existing = sweep.existing()
     for params, message in (
         ({}, "no params to run; give NAME=VALUE, or --like RUN_ID"),
@@ -193,7 +209,7 @@ def test_failed_trials_are_retried_once_with_their_params_and_seed(
         steering.retry(sweep.existing(), ["0001"])
 
 
-def test_an_interrupted_trial_is_not_retried_because_the_same_command_runs_it(
+def test_retry_refuses_an_interrupted_trial_because_the_sweeps_own_command_runs_it_again(
     sweep: Sweep,
 ) -> None:
     interrupted = sweep.ask()
@@ -301,4 +317,4 @@ def test_the_progress_of_a_trial_is_read_from_its_notebook(paths: StudyPaths) ->
     nbformat.write(node, file)
     waiting = progress(paths)
     assert waiting.waits_for == "its turn, behind 0000"
-    assert waiting.elapsed_s == 0, "the wait is not the trial's own time"
+    assert waiting.elapsed_s == 0, "the wait counts as running time"

@@ -72,7 +72,7 @@ def test_the_series_of_a_trial_have_a_row_for_each_step(folder: Path) -> None:
     series = study.series("0000")
     assert list(series.index) == [0, 1]
     assert series.index.name == "step"
-    # Of several values of a step, the last one counts.
+    # If a step was reported several times, its last value counts.
     assert list(series["val"]) == [0.0, study.trials[0].params["x"]]
     assert pd.isna(series.loc[0, "loss"])
     assert series.loc[1, "loss"] == 0.25
@@ -113,7 +113,9 @@ def test_the_page_in_a_cell_needs_no_other_file(folder: Path) -> None:
     frame = page._repr_html_()
     assert page.path == folder / "index.html"
     assert "allow-same-origin" not in frame
-    assert '[data-jp-theme-light="false"] iframe' in frame, "it has the theme of JupyterLab"
+    assert '[data-jp-theme-light="false"] iframe' in frame, (
+        "the frame has no style for JupyterLab's dark theme"
+    )
     packed = re.search(r"atob\(&quot;([^&]+)&quot;\)", frame)
     assert packed is not None
     text = gzip.decompress(base64.b64decode(packed[1])).decode()

@@ -10,7 +10,7 @@ import pytest
 from studies import small_settings, trial_record
 
 from sweeper.control.tables import paper_table
-from sweeper.trials import Confirmation, TrialRecord, plan_of
+from sweeper.trials import Confirmation, RerunPlan, TrialRecord
 
 pytestmark = pytest.mark.slow  # because SciPy is imported
 
@@ -32,7 +32,7 @@ def test_each_confirmed_trial_has_a_row_however_many_there_are() -> None:
         trial_record(number, params={"x": number / 100}, scores={"acc": 0.5})
         for number in range(N_CONFIRMED)
     ]
-    plan = plan_of(trials, [1, 2], objective="acc", direction="maximize")
+    plan = RerunPlan.of_trials(trials, [1, 2], objective="acc", direction="maximize")
     runs = [
         trial_record(2 * number + seed, params=trial.params, seed=seed, scores={"acc": number / 10})
         for number, trial in enumerate(trials)

@@ -96,7 +96,7 @@ def test_export_writes_the_code_of_a_trials_own_sweep_and_replaces_no_edited_fil
     assert module.read_text() == "V = 'edited by hand'\n"
 
 
-def test_a_diff_names_the_module_of_which_two_trials_had_other_versions(
+def test_a_diff_names_a_module_that_differed_between_two_trials(
     project: tuple[Path, list[SweepResult]],
 ) -> None:
     study = find_study(str(project[0] / "out" / "kept"), storage=None)
@@ -105,7 +105,7 @@ def test_a_diff_names_the_module_of_which_two_trials_had_other_versions(
     assert "model.py" not in diff_trials(study, "0000", "0001").environment
 
 
-def test_a_trial_whose_notebook_is_missing_is_refused_with_a_remedy(
+def test_export_of_a_trial_whose_notebook_is_missing_is_refused_with_a_remedy(
     project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project[0] / "out" / "0000.ipynb").unlink()
@@ -113,7 +113,7 @@ def test_a_trial_whose_notebook_is_missing_is_refused_with_a_remedy(
     assert "choose another trial" in capsys.readouterr().err
 
 
-def test_mlflow_has_the_commit_in_its_standard_tags(
+def test_mlflow_has_the_git_commit_in_its_standard_tags(
     project: tuple[Path, list[SweepResult]],
 ) -> None:
     result = project[1][-1]

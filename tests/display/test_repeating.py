@@ -1,4 +1,4 @@
-"""Test the repetition of a drawing."""
+"""Test a drawing that a thread repeats, such as the live table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from sweeper.display import repeating
 
 
-def test_a_drawing_that_hangs_is_left_behind_and_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drawing_that_hangs_does_not_block_the_end_and_its_thread_is_still_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(repeating, "_MAX_CALL_S", 0.01)
     begun, may_end = threading.Event(), threading.Event()
 

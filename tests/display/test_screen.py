@@ -72,7 +72,7 @@ def test_long_param_names_keep_their_beginning_and_end_and_params_that_do_not_fi
     assert row.split()[1:4] == ["0.5"] * 3
 
 
-def test_in_a_narrow_window_the_columns_have_no_smallest_width(
+def test_in_a_narrow_window_columns_of_the_live_table_may_be_narrower_than_usual(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     state = snapshot(progress(params={"lr": 0.01, "width": 64}))
@@ -80,7 +80,7 @@ def test_in_a_narrow_window_the_columns_have_no_smallest_width(
     assert header.split()[1:3] == ["lr", "width"]
 
 
-def test_attributes_of_one_class_are_named_without_the_class_and_use_all_the_space(
+def test_params_that_are_attributes_of_one_class_are_shown_without_the_name_of_the_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     params = {"Config.lr": 0.001, "Config.batch_size": 32, "Config.hidden": 64}

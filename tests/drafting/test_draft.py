@@ -69,7 +69,7 @@ def drafted(tmp_path: Path) -> Drafted:
         "%matplotlib inline\nlr = 0.1\n%config X.y = 1\nopt = 'sgd'  # sgd | adam",
     ],
 )
-def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
+def test_a_draft_can_be_loaded_and_its_first_start_trial_has_the_notebooks_values(
     drafted: Drafted, parameters: str
 ) -> None:
     assert drafted(parameters).space
@@ -122,7 +122,7 @@ def test_the_drafted_range_of_a_value_follows_from_its_name_or_from_its_type_and
         (["loss = nn.CrossEntropyLoss()\nauc = 0.5"], "auc"),
         (["def score(y):\n    return 1\naccuracy = load()\naccuracy(y)\nerror = f()"], "error"),
         (["test_loss, test_acc = model.evaluate(x, y)"], "test_acc"),
-        # As after a run, the data in the code count, and the last of metrics that are as good.
+        # The data in the code decide, not the word `test`. Of equally good metrics the last counts.
         (["test_acc = m.score(X_test, y_test)\nf1 = f1_score(y_test, p)"], "f1"),
         (["r2 = r2_score(y, p)\nmae = mean_absolute_error(y, p)"], "mae"),
         (["plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]"], "loss"),
@@ -323,7 +323,7 @@ def test_a_value_is_swept_depending_on_the_library_call_or_training_code_that_re
     assert list(Settings.load(file).space) == space
 
 
-def test_a_param_of_another_model_is_named_also_if_two_other_models_have_one_of_this_name(
+def test_params_of_the_same_name_in_two_models_without_a_score_are_both_comments_of_the_draft(
     tmp_path: Path,
 ) -> None:
     models = "from sklearn import svm, linear_model, tree\na = svm.SVC(C=3.0)"
@@ -536,7 +536,7 @@ def test_a_draft_says_whether_a_training_sets_no_seed_or_which_seed_it_sets(
     assert ("seed" in head) is (line is not None) and (line or "") in head
 
 
-def test_a_draft_runs_each_combination_once_if_there_are_no_more_than_its_trials(
+def test_a_draft_with_no_more_combinations_than_trials_runs_each_combination_once(
     tmp_path: Path,
 ) -> None:
     training = "model.fit(x, batch_size=batch_size)"

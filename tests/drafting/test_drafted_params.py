@@ -111,7 +111,7 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
         ],
         ["lr", "dropout"],
     ),
-    # A param that only a branch of the code reads which another param does not choose.
+    # A param is not swept if it is read only in a branch that another param never selects.
     (
         "branch",
         [
@@ -154,7 +154,8 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ),
 ]
 
-#: Notebooks without a value to sweep: it is overwritten, unread, or a property of the data.
+#: Notebooks that are refused: their only value is overwritten, never read, or a property of the
+#: data.
 DEAD: Sequence[tuple[str, Sequence[str]]] = [
     ("default", ["def f(x, lr=0.1): return x", "y = float('3')\nval_loss = f(1, lr=y)"]),
     (

@@ -1,4 +1,4 @@
-"""Which numbers of a notebook evaluate its model, as its code shows, whatever they are called."""
+"""Test which numbers of a notebook evaluate its model. The code decides, not their names."""
 
 from __future__ import annotations
 

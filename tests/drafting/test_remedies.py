@@ -183,7 +183,7 @@ def test_a_draft_does_not_say_of_a_swept_value_that_it_cannot_be_swept(tmp_path:
         (["class A:\n  lr = 0.1", "acc = f(A.lr)"], "lr"),
     ],
 )
-def test_a_longer_name_that_the_refusal_of_a_name_proposes_can_be_swept(
+def test_a_longer_name_that_the_refusal_of_a_short_name_proposes_can_be_swept(
     tmp_path: Path, cells: Sequence[str], name: str
 ) -> None:
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))

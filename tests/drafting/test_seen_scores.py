@@ -79,7 +79,7 @@ def is_letter(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and node.id in {"a", "b", "c"}
 
 
-def test_a_score_from_before_a_training_in_a_local_module_gets_the_doubt_early(
+def test_a_score_that_is_computed_before_a_local_module_trains_is_doubted_as_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "training_beside.py").write_text(
@@ -630,7 +630,9 @@ def test_a_score_has_the_name_that_the_notebook_gives_it(
     assert name in [score.name for score in seen(tmp_path, TRAINED, cell)]
 
 
-def test_numbers_that_are_not_listed_can_be_named_too(tmp_path: Path) -> None:
+def test_numbers_that_are_not_listed_as_scores_also_have_names_to_choose_them_by(
+    tmp_path: Path,
+) -> None:
     # The name that a variable and another cell's print have in common denotes the later one.
     cells = [
         TRAINED,
@@ -685,7 +687,7 @@ def test_a_score_printed_by_a_training_is_not_doubted_as_early_wherever_its_labe
         (["maes = []\nfor a in (0.5, 0.7): maes.append(abs(a))\nmae = np.mean(maes)"], True),
     ],
 )
-def test_the_first_score_is_clear_only_without_a_serious_doubt_and_an_equally_likely_other_score(
+def test_the_first_score_is_used_without_asking_only_if_it_is_not_doubtful_and_has_no_rival(
     tmp_path: Path, cells: list[str], clear: bool
 ) -> None:
     assert is_clear(seen(tmp_path, TRAINED, *cells)) is clear
@@ -703,7 +705,7 @@ def test_a_temporary_variable_of_a_loop_is_no_score(tmp_path: Path, cell: str) -
     assert seen(tmp_path, f"{TRAINED};", cell, changes={(1, 1): []}) == []
 
 
-def test_the_loss_of_the_last_batch_is_called_one_also_inside_a_with_block(
+def test_a_loss_that_a_loop_leaves_from_its_last_batch_is_doubted_even_inside_a_with_block(
     tmp_path: Path,
 ) -> None:
     loop = "for batch in (3, 4): test_loss = abs(batch / 7)"
@@ -712,7 +714,7 @@ def test_the_loss_of_the_last_batch_is_called_one_also_inside_a_with_block(
     assert [Doubt.ITEM in score.doubts for score in found] == [True] and not is_clear(found)
 
 
-def test_counts_times_data_and_params_are_no_scores(tmp_path: Path) -> None:
+def test_counters_durations_data_and_params_are_no_scores(tmp_path: Path) -> None:
     cells = (
         "lr = 0.1\nn_rows = 20\nelapsed = 1.5 + 1\nx = np.arange(100) / 3\nlosses = [0.5, 'a']",
         "print('epoch 3 took', 1.5, 'seconds')\nflag = True\ntext = 'accuracy 0.5'",
@@ -936,7 +938,7 @@ def test_an_error_of_folds_is_of_the_training_data_only_if_it_is_of_the_training
     assert {Doubt.TRAINING in score.doubts for score in (mean, last)} == {is_of_training}
 
 
-def test_rows_of_a_fold_are_no_longer_those_of_a_variable_that_gets_other_rows(
+def test_a_score_of_test_rows_is_a_test_score_although_their_variable_had_rows_of_a_fold_before(
     tmp_path: Path,
 ) -> None:
     begin = "from sklearn.metrics import accuracy_score\nX = y = np.array([1, 2])"
@@ -1003,7 +1005,7 @@ def test_a_training_loop_counts_as_changing_its_model_but_not_its_data_loader() 
     assert {(1, 1), (3, 1), (3, 2)} <= lines and not {(1, 2), (1, 3)} & lines
 
 
-def test_a_result_of_evaluate_that_is_only_named_score_has_no_direction_and_is_not_clear(
+def test_a_result_of_evaluate_named_score_has_no_direction_and_is_not_used_without_asking(
     tmp_path: Path,
 ) -> None:
     found = seen(tmp_path, TRAINED, EVALUATING.format([0.5, 0.75]), "score = m.evaluate(1)")

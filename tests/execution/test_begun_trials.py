@@ -1,4 +1,4 @@
-"""An attempt at a trial has the values with which the trial began, and only its own checkpoints."""
+"""A later attempt has the values with which its trial began, and only this trial's checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sweeper.testing import trial_spec, write_notebook
     ],
     ids=["nothing", "nothing fixed", "seed", "left", "fixed", "swept"],
 )
-def test_names_are_listed_whose_value_in_a_begun_trial_differs_from_the_changed_settings(
+def test_a_name_is_listed_if_changed_settings_no_longer_give_it_the_value_of_a_begun_trial(
     tmp_path: Path, now: dict[str, Any], spec: dict[str, Any], changed: list[str]
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = y = 1.0\nseed = 0")

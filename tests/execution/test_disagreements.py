@@ -1,4 +1,4 @@
-"""Two sources of a score disagree if their values differ by more than rounding."""
+"""Sources of a score, such as a report and a variable, disagree if they differ beyond rounding."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def given(rank: ScoreRank, value: float, points: Sequence[float] = ()) -> Given:
 
 
 @pytest.mark.parametrize(
-    ("first", "other", "is_one"),
+    ("first", "other", "agree"),
     [
         (given(NAMED, 0.47), given(LOGGED, 1.0, [0.2, 1.0]), False),
         (given(NAMED, 0.8), given(LOGGED, 0.8004, [0.8004]), True),
         (given(NAMED, 0.8), given(LOGGED, 0.81, [0.81]), False),
-        # The source gives the best value of the series.
+        # The named score is the best value of the logged series.
         (given(NAMED, 0.9), given(LOGGED, 0.8, [0.7, 0.9, 0.8]), True),
-        # The score of restored weights, as at an earlier step.
+        # The named score is that of an earlier step, as after best weights were restored.
         (given(NAMED, 0.75), given(LOGGED, 0.8, [0.75, 0.9, 0.5, 0.8]), True),
-        # Equal only to a value in the middle of the series.
+        # The named score is equal, up to rounding, only to a value in the middle of the series.
         (given(NAMED, 0.7), given(LOGGED, 0.9, [0.2, 0.7003, 0.9]), False),
-        # The variable is the last value of the series.
+        # The variable has the last value of the reported series, and the report its best.
         (given(REPORTED, 0.9, [0.9, 0.8]), given(ScoreRank.VARIABLE, 0.8), True),
-        # Equal in the few digits that are given.
+        # Equal in the few digits of the named score.
         (given(NAMED, 0.31, [0.31]), given(ScoreRank.VARIABLE, 0.3127), True),
-        # Equal if one is in percent.
+        # Equal if the named score is in percent.
         (given(NAMED, 93.4, [93.4]), given(ScoreRank.VARIABLE, 0.934), True),
         (given(NAMED, 0.47), given(ScoreRank.VARIABLE, 47.0), False),
         (given(NAMED, math.nan), given(ScoreRank.VARIABLE, math.nan), True),
@@ -43,10 +43,10 @@ def given(rank: ScoreRank, value: float, points: Sequence[float] = ()) -> Given:
         (given(NAMED, 0.0), given(LOGGED, 0.0, [0.5, 0.0]), True),
     ],
 )
-def test_sources_disagree_only_if_they_differ_by_more_than_rounding(
-    first: Given, other: Given, is_one: bool
+def test_sources_of_a_score_disagree_unless_rounding_percent_or_the_step_explains_the_difference(
+    first: Given, other: Given, agree: bool
 ) -> None:
-    assert bool(disagreements("acc", [first, other])) is not is_one
+    assert bool(disagreements("acc", [first, other])) is not agree
 
 
 def test_a_disagreement_is_reported_once_with_both_values_and_the_number_of_trials() -> None:

@@ -55,7 +55,7 @@ def test_the_environment_lacks_python_if_the_interpreter_does_not_answer(tmp_pat
     assert found["platform"]
 
 
-def test_of_several_versions_of_a_package_the_one_that_python_imports_is_recorded(
+def test_the_recorded_version_of_a_package_is_the_one_that_python_imports_if_there_are_several(
     tmp_path: Path,
 ) -> None:
     for folder, names in {

@@ -1,4 +1,4 @@
-"""Every executor passes the contract. One of them sends its trials to other processes."""
+"""Test the executor of this machine, and that trials can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TestLocalExecutor(ExecutorContract):
         return LocalExecutor(workload, places=Places(), jobs=jobs)
 
 
-def test_workloads_specs_and_outcomes_survive_pickling(tmp_path: Path) -> None:
+def test_trial_specs_and_outcomes_are_equal_after_pickling(tmp_path: Path) -> None:
     spec = trial_spec(3, params={"layers": [32, 64], "lr": float("inf")}, continues=tmp_path / "a")
     assert pickle.loads(pickle.dumps(spec)) == spec
     outcome = TrialOutcome(state=TrialState.FAILED, reason=Reason.NO_SCORE, scores={"val": 0.1})
@@ -38,7 +38,7 @@ def test_workloads_specs_and_outcomes_survive_pickling(tmp_path: Path) -> None:
 
 
 class OneTrial:
-    """A source of one trial and its worker. The trial is frozen until it is told to end."""
+    """Gives one trial to an executor, and runs it. The trial is frozen until `may_end` is set."""
 
     def __init__(self) -> None:
         self.running, self.may_end = RunningTrial(), threading.Event()
@@ -57,7 +57,7 @@ class OneTrial:
         """Record nothing."""
 
 
-def test_after_a_frozen_trial_was_stopped_the_slots_ask_once_more_for_a_trial() -> None:
+def test_slots_ask_for_a_trial_once_more_after_a_frozen_trial_ended_outside_of_a_slot() -> None:
     one: Any = OneTrial()
     with ThreadPoolExecutor(1) as threads:
         trials = _Trials(one, one, threads)
@@ -67,5 +67,7 @@ def test_after_a_frozen_trial_was_stopped_the_slots_ask_once_more_for_a_trial() 
         one.may_end.set()
         until(lambda: not trials._begun)
         assert one.running.control.phase is Phase.ENDED
-        assert not trials.all_ended_in_slots(), "it may have to run again"
+        assert not trials.all_ended_in_slots(), (
+            "the frozen trial ended without a slot, so it may have to run again"
+        )
         assert trials.all_ended_in_slots()

@@ -61,7 +61,7 @@ def test_the_repeated_run_that_checks_forked_kernels_writes_only_into_the_privat
         assert path.is_relative_to(tmp_path)
 
 
-def test_an_error_in_a_sweep_leaves_neither_its_private_folder_nor_its_guard(
+def test_an_error_in_a_sweep_leaves_neither_its_private_folder_nor_its_guard_processes(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(MemoryError), guarded(tmp_path) as (token, folder):
@@ -114,7 +114,7 @@ def test_a_temporary_folder_is_gone_when_its_process_has_ended_or_was_killed(
     until(lambda: not [*tmp_path.iterdir()])
 
 
-def test_the_next_command_of_the_study_removes_what_a_guard_could_not_remove(
+def test_the_next_command_of_a_study_removes_the_private_folder_of_its_dead_sweep(
     tmp_path: Path,
 ) -> None:
     stale = Path("/tmp") / f"sweep-{mark_of(tmp_path)}dead"
@@ -129,7 +129,9 @@ def test_the_next_command_of_the_study_removes_what_a_guard_could_not_remove(
         clear_up(tmp_path / "other")
 
 
-def test_a_killed_guard_is_replaced_and_its_replacement_cleans_up(tmp_path: Path) -> None:
+def test_killed_guard_processes_are_replaced_and_their_replacements_clean_up_after_the_sweep(
+    tmp_path: Path,
+) -> None:
     with guarded(tmp_path) as (token, folder):
         until(lambda: len(guards()) == 2)
         first = guards()
@@ -164,7 +166,7 @@ with guarded(Path(sys.argv[1])) as (token, _):
 """
 
 
-def test_a_frozen_kernel_ends_if_its_sweep_and_its_guard_are_killed_at_once(
+def test_a_frozen_kernel_ends_if_its_sweep_and_one_guard_process_are_killed_together(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", FREEZES, str(tmp_path)]
@@ -172,14 +174,16 @@ def test_a_frozen_kernel_ends_if_its_sweep_and_its_guard_are_killed_at_once(
         assert sweep.stdout is not None
         assert sweep.stdout.readline() == b"frozen\n"
         mark = mark_of(tmp_path)
-        # A process that is calling `exec` shows no mark for a moment.
+        # The mark is in the environment, which a process hides for a moment while it calls `exec`.
         until(lambda: len(marked_processes(mark)) == 2)
         guard = guards(sweep.pid)[0]
         subprocess.run(["kill", "-9", str(sweep.pid), str(guard.pid)], check=True)
     until(lambda: not marked_processes(mark) and not folders(tmp_path))
 
 
-def test_a_deeply_nested_folder_of_another_user_does_not_stop_a_sweep(tmp_path: Path) -> None:
+def test_a_deeply_nested_folder_that_another_user_has_planted_in_tmp_does_not_stop_a_sweep(
+    tmp_path: Path,
+) -> None:
     planted = Path("/tmp") / f"sweep-{mark_of(tmp_path)}planted"
     try:
         at = os.open("/tmp", os.O_RDONLY)

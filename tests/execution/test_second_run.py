@@ -1,4 +1,4 @@
-"""A failed trial runs again if its kernel may be the cause."""
+"""A failed trial runs again if its forked kernel may be the cause."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STARTED = KernelResult(ending=RAISED, origin=KernelOrigin(is_forked=False))
         (ORPHAN, Reason.OUT_OF_HOST_MEMORY, EARLY_S, False, None),
     ],
 )
-def test_a_failure_that_forking_may_have_caused_is_repeated_in_a_fresh_kernel(
+def test_a_failed_trial_runs_again_in_a_fresh_kernel_if_forking_may_have_caused_the_failure(
     result: KernelResult,
     reason: Reason,
     took_s: float,

@@ -46,7 +46,7 @@ for epoch in tqdm(range(6), file=sys.stderr, bar_format="{n}"):
 
 
 class FrozenOnce(ListedTrials):
-    """A source that freezes trial 0 at a step, and thaws it when trial 1 has ended in its slot."""
+    """Gives two trials to an executor with one slot. Trial 0 is frozen until trial 1 has ended."""
 
     def __init__(self, specs: list[TrialSpec]) -> None:
         super().__init__(specs, on_point=self._freeze)
@@ -69,7 +69,7 @@ class FrozenOnce(ListedTrials):
 
 
 def _is_still(pid: int | None) -> bool:
-    """Return whether a kernel and all its processes are paused. Workers may have ended before."""
+    """Return whether a kernel and its child processes are paused, except for those that ended."""
     kernel = psutil.Process(pid)
     found = {one.status() for one in (kernel, *kernel.children(recursive=True))}
     return found - {psutil.STATUS_ZOMBIE} == {psutil.STATUS_STOPPED}
@@ -80,7 +80,9 @@ def _printed(spec: TrialSpec) -> str:
     return "".join(it.text for it in outputs if it.get("name") == "stdout")
 
 
-def test_a_trial_that_was_frozen_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_trial_that_was_frozen_prints_and_scores_the_same_as_one_that_was_not(
+    tmp_path: Path,
+) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", TRAIN, parameters="seed = 1")
     workload = workload_of(notebook, objective={"val": "minimize"}, kernels="cold")
     specs = [trial_spec(n, seed=7, notebook=tmp_path / f"{n:04d}.ipynb") for n in range(2)]

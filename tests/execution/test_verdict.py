@@ -61,7 +61,7 @@ def test_the_message_of_a_score_that_cannot_be_read_has_the_error_of_its_express
 def test_two_sources_of_a_score_are_compared_only_after_the_notebook_has_completed(
     ending: Finished | Stopped, n_found: int
 ) -> None:
-    """A trial that is pruned may have a value that it has not yet printed."""
+    """The notebook of a pruned trial may have logged a value that it has not yet printed."""
     (name,) = SETTINGS.objective
     settings = SETTINGS.model_copy(update={"scores": {name: ScoreSource(pattern="=(.*)")}})
     file = ExecutedNotebook(new_notebook(), trial_spec())
@@ -135,7 +135,7 @@ def test_a_trial_fails_for_a_full_disk_only_if_its_earlier_attempt_was_stopped_f
 
 
 def test_a_kernel_aborted_by_a_library_fails_for_the_reason_that_the_library_printed() -> None:
-    """CatBoost ends the process in this way if a GPU has no memory left."""
+    """CatBoost aborts its process (SIGABRT) if a GPU has no memory left."""
     said = "uncaught exception:\n    type -> NCudaLib::TOutOfMemoryError"
     for exit_code, reason in ((-6, Reason.OUT_OF_MEMORY), (-11, Reason.KERNEL_DIED)):
         result = KernelResult(ending=KernelDied(), exit_code=exit_code, stderr_tail=said)
@@ -148,20 +148,20 @@ def test_a_kernel_aborted_by_a_library_fails_for_the_reason_that_the_library_pri
         (KernelResult(ending=KernelDied(), exit_code=-9), "out_of_host_memory"),
         (KernelResult(ending=KernelDied(), exit_code=-11), "kernel_died"),
         (KernelResult(ending=KernelDied(), exit_code=None), "kernel_died"),
-        # Its zygote was killed, so the trial runs again in a fresh kernel.
+        # The process from which the kernel was forked (zygote) was killed, not the kernel alone.
         (KernelResult(ending=KernelDied(), exit_code=-9, is_orphan=True), "kernel_died"),
         (failed_with(LOST_WORKER), "out_of_host_memory"),
         (failed_with("In [4]: KeyError: 'x'"), "cell_error"),
     ],
 )
-def test_a_killed_process_ran_out_of_memory_only_if_the_system_says_so(
+def test_a_killed_process_counts_as_out_of_memory_only_if_the_system_ran_short_of_memory(
     result: KernelResult, reason: str
 ) -> None:
     assert judged(result, was_short=True).reason == Reason(reason)
     assert judged(result).reason in (Reason.KERNEL_DIED, Reason.CELL_ERROR)
 
 
-def test_shared_memory_ran_out_if_an_earlier_exception_in_the_traceback_says_so() -> None:
+def test_a_lost_loader_worker_ran_out_of_shared_memory_if_an_earlier_exception_says_so() -> None:
     before = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is "
     before += "possible that dataloader's workers are out of shared memory. Please try to raise"
     lost = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"

@@ -1,4 +1,7 @@
-"""Kernels are forked before the proof only where that saves time and can lose no work."""
+"""When kernels are forked before the proof that forking changes no result.
+
+They are forked early only if that saves time and no work can be lost.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ SAVES = "sweeper.save_checkpoint(epoch=epoch)"
         (SAVES, "fork", 2, 20, None, True),
     ],
 )
-def test_no_kernel_is_forked_early_if_trials_are_long_or_save_checkpoints(
+def test_no_kernel_is_forked_before_the_proof_if_trials_are_long_or_save_checkpoints(
     cell: str,
     kernels: str,
     slots: int,
@@ -51,7 +54,7 @@ def test_no_kernel_is_forked_early_if_trials_are_long_or_save_checkpoints(
 
 
 def attempt_in_a_fork(folder: Path, verdict: Verdict) -> Attempt:
-    """An attempt whose kernel was forked before the proof, in a sweep that has this verdict."""
+    """Return an attempt whose kernel was forked before the proof, which now has this verdict."""
     policy = SimpleNamespace(verdict=lambda _: verdict)
     site: Any = SimpleNamespace(
         workload=workload_of(write_notebook(folder / "nb.ipynb", "train()")),
@@ -68,7 +71,7 @@ def attempt_in_a_fork(folder: Path, verdict: Verdict) -> Attempt:
 @pytest.mark.parametrize(
     ("verdict", "ends_by"), [(Verdict.RUN_AGAIN, -signal.SIGKILL), (Verdict.PENDING, 0)]
 )
-def test_a_running_trial_is_killed_once_the_proof_has_failed_because_it_cannot_count(
+def test_a_trial_that_runs_in_a_fork_is_killed_once_the_proof_of_forking_has_failed(
     verdict: Verdict, ends_by: int, tmp_path: Path
 ) -> None:
     attempt = attempt_in_a_fork(tmp_path, verdict)
@@ -80,7 +83,7 @@ def test_a_running_trial_is_killed_once_the_proof_has_failed_because_it_cannot_c
 
 
 @pytest.mark.parametrize(("proof", "is_kept"), [(Proof.PENDING, False), (Proof.EQUAL, True)])
-def test_a_trial_resumes_no_checkpoint_of_a_kernel_that_was_forked_before_the_proof(
+def test_a_trial_resumes_checkpoints_of_a_fork_only_if_forking_was_proven_to_change_nothing(
     proof: Proof, is_kept: bool, tmp_path: Path
 ) -> None:
     earlier = attempt_in_a_fork(tmp_path, Verdict.PENDING).file

@@ -54,7 +54,7 @@ REPORT = "import sweeper\nsweeper.report(0, val=x)"
 
 
 class Bench:
-    """Runs notebooks made of strings as trials of one sweep."""
+    """Runs notebooks, given by the source of their cells, as trials of one sweep."""
 
     def __init__(self, folder: Path, runtime_folder: Path) -> None:
         self.folder = folder
@@ -127,13 +127,16 @@ class Bench:
 
 
 def one_gpu(folder: Path) -> Places:
-    """A machine with one GPU, which a trial has for itself until its memory need is known."""
+    """Return the resources of a machine with one GPU.
+
+    A trial has the GPU for itself until its memory need is known.
+    """
     driver = StatedDriver("GPU-a")
     return Places(driver.gpus, driver=driver, claims=Claims(folder / "claims"))
 
 
 def share(places: Places) -> AbstractContextManager[Place]:
-    """Return a lease of memory and the GPU for another trial, as a context manager."""
+    """Return a context manager in which another trial has memory and the GPU."""
     return places.lease(trial_spec(), RunningTrial())
 
 
@@ -169,7 +172,9 @@ def printed(node: Any) -> str:
     return "".join(o.text for o in streams)
 
 
-def test_a_trial_that_reports_completes_and_its_executed_notebook_says_so(bench: Bench) -> None:
+def test_a_reporting_trial_completes_and_its_executed_notebook_has_state_params_and_scores(
+    bench: Bench,
+) -> None:
     outcome, node = bench.run(
         "import sweeper\nfor i in range(4): sweeper.report(i, val=x / 3 + i, loss=1 / (i + 1))",
         "sweeper.score(extra=0.1 + 0.2)",
@@ -210,7 +215,7 @@ def test_params_seed_and_run_id_are_injected_and_returned_by_trial(bench: Bench)
     assert "x = 2.0" in injected.source
 
 
-def test_a_trial_keeps_a_param_that_was_fixed_later_and_uses_no_shared_cells(
+def test_a_trial_keeps_its_value_of_a_param_that_was_fixed_later_and_uses_no_shared_cells(
     bench: Bench,
 ) -> None:
     outcome, _ = bench.run(REPORT, space={"y": [1]}, fixed={"x": 5.0}, params={"x": 2.0})
@@ -220,7 +225,7 @@ def test_a_trial_keeps_a_param_that_was_fixed_later_and_uses_no_shared_cells(
 
 
 @pytest.mark.parametrize("name", ["000001.ckpt", "last.ckpt"])
-def test_artifacts_are_listed_and_removed_before_an_attempt_that_starts_from_scratch(
+def test_artifacts_are_listed_and_are_removed_before_an_attempt_without_a_checkpoint(
     bench: Bench, name: str
 ) -> None:
     cells = (
@@ -282,7 +287,9 @@ def test_a_trial_whose_kernel_is_killed_shortly_before_its_sweep_stops_counts_as
     assert node.metadata["sweeper"]["state"] == "stopped"
 
 
-def test_a_notebook_may_end_itself_and_an_exit_of_argparse_has_a_remedy(bench: Bench) -> None:
+def test_a_notebook_may_call_exit_and_the_message_about_an_exit_of_argparse_has_a_remedy(
+    bench: Bench,
+) -> None:
     outcome, node = bench.run(REPORT, "import sys\nsys.exit()", "raise ValueError('never run')")
     assert outcome.state is TrialState.COMPLETED
     assert statuses(node)[3:] == ["completed", "pending"]
@@ -359,12 +366,12 @@ resource.setrlimit(resource.RLIMIT_AS, (taken + 2**29, resource.RLIM_INFINITY))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_kernel_that_uses_too_much_memory_is_out_of_host_memory(
+def test_a_trial_whose_kernel_gets_no_more_memory_fails_as_out_of_host_memory(
     bench: Bench,
 ) -> None:
     outcome, _ = bench.run(TAKE_TOO_MUCH, "hold = bytearray(2 * 10**9)", REPORT)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.OUT_OF_HOST_MEMORY)
-    assert outcome.is_infeasible, "it was alone"
+    assert outcome.is_infeasible, "the trial was alone on the machine"
     assert outcome.message.startswith("does not fit into this machine's memory")
 
 
@@ -389,7 +396,7 @@ while True:
         print("no")
 """
 #: A cell that acquires a lock twice in C code while it holds the GIL. It waits forever, and Python
-#: cannot handle a signal.
+#: cannot handle an interrupt meanwhile.
 HOLDS_IN_C = """
 import ctypes, sweeper
 lock, name = ctypes.create_string_buffer(256), "pthread_mutex_lock"
@@ -429,7 +436,7 @@ def test_files_next_to_the_notebook_that_a_trial_overwrites_are_named_in_its_out
     bench: Bench,
 ) -> None:
     cells = "import torch\ntorch.save(x, 'best.pt')\nopen(f'{x}.txt', 'w').close()\nval = x"
-    # The first trial that wrote the file overwrote nothing.
+    # The first trial creates best.pt, so it overwrites nothing.
     assert bench.run(cells)[0].notices == {}
     outcome, _ = bench.run(cells, number=1)
     assert outcome.notices == {Notice.OVERWRITTEN_FILES: ("best.pt",)}
@@ -517,7 +524,9 @@ def test_the_limit_of_a_cells_output_holds_for_all_kinds_of_outputs(bench: Bench
     assert "glast" in outcome.message
     assert len(nbformat.writes(node)) < 300_000
     cells = node.cells[-5:]
-    assert cells[0].outputs[0].data["text/plain"].strip("'") == "b" * 60_000 + "19", "it was small"
+    assert cells[0].outputs[0].data["text/plain"].strip("'") == "b" * 60_000 + "19", (
+        "each update is below the limit"
+    )
     for cell in cells[1:]:
         text = "".join(it.text for it in cell.outputs if it.output_type == "stream")
         assert text.count("limits.cell_output") == 1
@@ -543,7 +552,7 @@ def test_a_trial_completes_even_if_the_private_folder_is_missing_or_open_to_othe
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_trial_without_a_kernel_is_stopped_and_its_message_quotes_the_kernels_stderr(
+def test_a_trial_whose_kernel_cannot_start_is_stopped_and_its_message_quotes_the_stderr(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('no such library')"]
@@ -623,7 +632,7 @@ def test_a_file_that_the_study_did_not_write_is_never_overwritten(bench: Bench) 
     assert theirs.read_bytes() == before
 
 
-def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -> None:
+def test_a_trial_whose_notebook_cannot_be_written_releases_its_gpu(bench: Bench) -> None:
     bench.places = places = one_gpu(bench.folder)
     (bench.folder / "out").write_text("a file where the folder should be")
     outcome, _ = bench.run(REPORT)
@@ -638,7 +647,7 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
     assert leased.wait(PATIENCE_S)
 
 
-def test_the_time_and_the_limit_of_a_trial_begin_when_it_has_its_gpu(bench: Bench) -> None:
+def test_the_duration_and_the_time_limit_of_a_trial_begin_when_it_has_its_gpu(bench: Bench) -> None:
     bench.places = one_gpu(bench.folder)
     elsewhere = ExitStack()
     elsewhere.enter_context(share(bench.places))
@@ -671,7 +680,8 @@ def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
     assert node.metadata["sweeper"]["state"] == "stopped"
 
 
-#: Messages of `ipywidgets.Output`: its model, and the id of the request whose output it captures.
+#: A cell that sends what the widget `ipywidgets.Output` sends: its model, and the id of the request
+#: whose output it captures.
 CATCHING = """
 from comm import create_comm
 def catch(text):
@@ -689,4 +699,4 @@ def test_output_captured_by_a_widget_never_blocks_a_trial(bench: Bench) -> None:
     cells = [CATCHING, *["catch('caught')"] * 60, "val = x"]
     outcome, node = bench.run(*cells, limits={"trial": "120s"})
     assert outcome.state is TrialState.COMPLETED
-    assert all(not cell.outputs for cell in node.cells), "it is in the widgets"
+    assert all(not cell.outputs for cell in node.cells), "the widgets have captured the output"

@@ -228,7 +228,7 @@ def _run(script: str) -> int:
 
 
 def _write_once() -> None:
-    """Make a study, an MLflow store and a page. The first time imports and prepares much."""
+    """Make a study, an MLflow store and a page, because the first of each takes seconds."""
     from mlflow import MlflowClient
     from optuna.storages import RDBStorage
 

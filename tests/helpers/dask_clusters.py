@@ -21,8 +21,7 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
     import dask
 
     dask.config.set({"logging": {"distributed": "critical"}})
-    # A long time: a worker that is not running when it has passed since an earlier death is given
-    # up.
+    # Dask gives up a worker that is not running this long after it died. No test takes as long.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
     from distributed import LocalCluster
 
@@ -38,7 +37,7 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
 def started_program(
     stack: ExitStack, *words: str, env: Mapping[str, str] | None = None, hidden: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program of Dask on loopback. It is killed at the end.
+    """Start a program of Dask that listens on loopback. `stack` kills it at its end.
 
     Args:
         hidden: Folder that the program cannot see.
@@ -68,7 +67,7 @@ class OwnCluster:
         self._programs = ExitStack()
 
     def start(self) -> None:
-        """Start the cluster, always at the same address. Workers that are left are killed first."""
+        """Start the cluster, always at the same address. Kill workers of an earlier start first."""
         self._programs.close()
         self._scheduler = self._started("scheduler", "--port", str(self._port))
         self._workers = [self._started_worker() for _ in range(2)]

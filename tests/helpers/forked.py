@@ -208,7 +208,7 @@ class Server:
 def end(code: int) -> NoReturn:
     """End a fork as an interpreter does, but without clearing every module.
 
-    That would write to all the memory that forks share, and take most of a short call.
+    Clearing would write to all the memory that forks share, and take most of a short call.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

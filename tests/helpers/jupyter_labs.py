@@ -1,4 +1,4 @@
-"""JupyterLab for tests. It is not among the tools of development, so tests without it skip."""
+"""JupyterLab for tests, which are skipped without it: it is no development dependency."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def launch(
 
     Args:
         started: The original function.
-        forks: Socket to the process that forks. None for that of the tests.
+        forks: Socket to the process that forks. None for the one that all tests share.
     """
     env = options.get("env") or os.environ
     is_usual = list(command[:3]) == [sys.executable, "-m", "ipykernel_launcher"]
@@ -108,7 +108,10 @@ def _become_kernel(request: dict[str, Any], outputs: list[int]) -> None:
 
 
 def _show_environment() -> None:
-    """Write the environment, with the sweep's mark, to the memory that /proc/PID/environ shows."""
+    """Write the environment to the memory that /proc/PID/environ shows.
+
+    There, a sweep looks for the variable that marks its processes.
+    """
     stat = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     # Numbered after the process name, so index 47 is field 50.
     start, end = (int(it) for it in stat[47:49])

@@ -44,11 +44,11 @@ def kernel_pool(
     kernelspec: str = "python3",
     kernels: Literal["fork", "cold"] | None = None,
 ) -> Iterator[KernelPool]:
-    """Make a pool of kernels that work in `cwd`, with its own guard.
+    """Make a pool of kernels that work in `cwd`. A guard process ends them if the test is killed.
 
     Args:
-        imports: Source of a cell. Kernels are forked with its imports, without a proof. None for
-            kernels that are all started.
+        imports: Source of a cell. Kernels are forked with its imports, without the proof that this
+            changes no result. None for kernels that are all started.
         kernelspec: Name of the kernelspec.
         kernels: Without `imports`: `fork` for kernels that are forked after the first one has run.
     """
@@ -91,7 +91,7 @@ def install_kernel(
 
 
 def hasten_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait less long for kernels that do not end."""
+    """Shorten the waits for kernels that do not end."""
     hastened = {"SHUTDOWN_S": 0.2, "KILL_S": 0.2, "DELIVERY_MS": 100}
     for name, value in hastened.items():
         monkeypatch.setattr(f"sweeper.kernels.process.kernel._{name}", value)
@@ -113,7 +113,7 @@ def wait_until_warm(pool: KernelPool) -> None:
 
 
 def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) -> None:
-    """Run the cells with the tag `shared`, and fork kernels after them, as a pool does once."""
+    """Run the cells with the tag `shared` once, and fork further kernels after them."""
     server = pool.fork_server
     assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()

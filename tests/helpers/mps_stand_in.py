@@ -3,7 +3,7 @@
 
 With -d it becomes a daemon, which starts a server process for its first client. Without -d it sends
 the commands on its standard input to the daemon. A client is a connection that has sent `client
-PID`. After a fault, new clients are refused until all clients of that time have gone.
+PID`. After a fault, new clients are refused until all clients of that moment have disconnected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sweep with a fixed order whose trials have random durations. As a command, it can be killed."""
+"""A sweep with `order: fixed` whose trials have random durations. A script that a test can kill."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sweep(folder: Path, *, jobs: int) -> list[list[Any]]:
 def _run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
     time.sleep(random.lognormvariate(-3.5, 1.0))
     x, y = float(str(spec.params["x"])), float(str(spec.params["y"]))
-    sys.stdout.write("ended\n")  # in one piece, as other slots write as well
+    sys.stdout.write("ended\n")  # One write, because other slots write, too.
     sys.stdout.flush()
     score = -((x - 0.3) ** 2) - (y - 0.7) ** 2
     return TrialOutcome(state=TrialState.COMPLETED, scores={"val": score})

@@ -1,11 +1,12 @@
-"""A simulated GPU: it grants memory and time to real notebooks, and counts both.
+"""A simulated GPU: it grants memory and time to real notebooks, and counts what it has granted.
 
     python tests/helpers/simulated_gpu.py SOCKET BYTES MODE
 
 is the GPU, a process that answers on a UNIX socket. Notebooks only wait for it and never compute,
-so that many of them fit onto two cores. It runs work of one process at a time ("slice"), or all
-work for which its processors have room ("mps"). The memory of a process is free when it ends. A
-fault ends the work of its process, and of all processes that share the GPU through a daemon of MPS.
+so that many of them fit onto two cores. It runs work of one process at a time (MODE `slice`), or
+all work for which its processors have room (`mps`, and `crowd`, which is slower with many clients).
+The memory of a process is free when it ends. A fault ends the work of its process, and of all
+processes that share the GPU through a daemon of MPS.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class SimulatedCheckpoints(CudaCheckpoints):
         gpus: The simulated GPU.
 
     Attributes:
-        done: The calls so far, as in `lock`.
+        done: Names of the calls that were accepted, such as `lock`.
         refused: Names of the calls that are refused.
         before: Called with the name of each call and the process id, before the call is made.
     """
@@ -288,7 +289,7 @@ class _Device:
         return True
 
     def forget(self, pid: int) -> None:
-        """Free what an ended process had."""
+        """Free the memory and the lock of an ended process."""
         for of_process in (self.used_by, self.off):
             of_process.pop(pid, None)
         self.locked.discard(pid)

@@ -200,7 +200,7 @@ PATIENCE_S = 120.0
 _Found = TypeVar("_Found")
 
 
-def until(found: Callable[[], _Found], message: str = "it has not happened") -> _Found:
+def until(found: Callable[[], _Found], message: str = "the condition has not come true") -> _Found:
     """Call a function until it returns a true value, and return this value.
 
     Between two calls, the test waits longer than a call takes. Otherwise it would keep a core busy
@@ -252,7 +252,7 @@ def run_until(
     would be too many on a quiet machine and too few on a busy one.
 
     Args:
-        enough: Returns whether the metadata of the notebooks that have ended are enough.
+        enough: Returns whether enough trials have ended, from the metadata of their notebooks.
         make: Builds the sweep with an observer.
     """
     ended: list[Any] = []
@@ -268,5 +268,5 @@ def run_until(
 
 
 def forked(count: int) -> Callable[[list[Any]], bool]:
-    """Return an `enough` for `run_until`: this number of trials had forked kernels."""
+    """Return the argument `enough` of `run_until` for a number of trials with forked kernels."""
     return lambda ended: sum(one["kernel"] == "warm" for one in ended) >= count

@@ -81,7 +81,7 @@ def test_the_guard_passes_an_interruption_to_the_sweep_and_returns_its_exit_code
 
 
 @pytest.mark.parametrize("store", ["folder", "s3"])
-def test_the_hours_of_machines_that_were_preempted_count(
+def test_the_hours_of_a_preempted_machine_count_on_the_machine_that_replaces_it(
     store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     root = str(tmp_path) if store == "folder" else request.getfixturevalue("s3")

@@ -22,7 +22,7 @@ esac
 
 
 class Account:
-    """A cloud account in a folder: its running machines, and the commands that were called."""
+    """A simulated cloud account: a folder with its running machines, and the commands called."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -121,7 +121,7 @@ def test_up_refuses_wrong_values_in_machines_env(
     assert message in messages
 
 
-def test_every_value_of_the_example_is_used_by_a_machine_or_by_up() -> None:
+def test_every_value_in_machines_env_is_used_by_a_machine_or_by_up() -> None:
     tasks = "".join((INFRA / f"{kind}.yaml").read_text() for kind in ("tracker", "worker"))
     lines = (INFRA / "machines.env").read_text("utf-8").splitlines()
     names = {line.split("=")[0] for line in lines if "=" in line and not line.startswith("#")}

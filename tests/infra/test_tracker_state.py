@@ -1,4 +1,4 @@
-"""Test the tracker: its SQLite file in an object storage, and the keys of workers."""
+"""Test the tracker, which serves MLflow: its SQLite file in a bucket, and the keys of workers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_restarted_machine_keeps_its_file_that_is_newer_than_the_saved_copy(
 ) -> None:
     copy = begin(db, bucket, 1)
     write(db, 2)
-    assert "goes on" in restore(db, copy)
+    assert "continues with it" in restore(db, copy)
     assert values(db) == [1, 2]
     save(db, copy)
 
@@ -120,7 +120,7 @@ def test_a_save_that_is_killed_leaves_a_complete_copy(
 
 
 @pytest.mark.parametrize("step", ["get", "take"])
-def test_a_killed_restoration_starts_again(
+def test_a_restoration_that_is_killed_changes_no_owner_and_can_be_repeated(
     step: str, db: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = begin(db, bucket, 1, 2)

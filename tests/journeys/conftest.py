@@ -1,4 +1,4 @@
-"""Fixtures of several journeys."""
+"""Fixtures that several journeys (tests of whole sweeps) use."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ for step in range(3):
 """
 
 
-def test_a_kill_during_confirm_loses_nothing_and_repeats_nothing() -> None:
+def test_a_kill_during_the_confirmation_loses_no_run_and_repeats_no_completed_run() -> None:
     names = 'x = 0.5\nseed = 0\nrun_id = "0000"'
     study = "study: {name: noisy, trials: 3, sampler: grid}\nspace: {x: [0.1, 0.5, 0.9]}"
     words = [*project(CELL, settings=study, parameters=names), "-j", "2", *CONFIRM]

@@ -1,4 +1,4 @@
-"""Test that many small notebooks have the same outputs as after nbclient with a fresh kernel."""
+"""Test that many small notebooks get the outputs that nbclient gets from a fresh kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sweeper.testing import write_notebook
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
 
-#: Cells by what they try; a tuple is a cell with a tag.
+#: Cells of notebooks, by what they try. A tuple is a cell and its tag.
 CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "printed and returned": ["print('a'); print('b')\n1 + 1", "'text'", "None", "[x] * 3"],
     "rich displays": [
@@ -119,8 +119,8 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "help": ["def f(n):\n    'Of f.'\nhelp(f)", "f?"],
 }  # fmt: skip
 
-#: Notebooks by what their first cells do, which do not use the param x. The number says how many of
-#: the cells are tagged `shared`.
+#: Notebooks whose first cells do not use the param x, by what these cells do. The number says how
+#: many of the cells are tagged `shared`: they run once, and kernels are forked after them.
 LEADING: dict[str, tuple[int, list[str | tuple[str, str]]]] = {
     "a loader with workers": (1, [
         "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
@@ -242,7 +242,7 @@ LEAVES_NAMES_ONLY = {
     "progress on stderr",
 }
 
-#: A cell whose imports forked kernels have already made.
+#: A cell with imports that are made once, before kernels are forked.
 IMPORTS = "import numpy, pandas, matplotlib.pyplot\nmatplotlib.pyplot.plot([1])"
 
 
@@ -262,7 +262,7 @@ _CELL_S = 120
 
 
 class References:
-    """Notebooks that nbclient has executed, to compare with all ways in which kernels are made.
+    """Notebooks that nbclient has executed. Those that this package executes must equal them.
 
     Most of the time is spent on starts of kernels. So notebooks that leave only names behind share
     one kernel, which makes no visible difference.
@@ -276,8 +276,8 @@ class References:
         self._cwd = cwd
         self._kept: NotebookClient | None = None
         self._made: dict[str, tuple[NotebookNode, bool]] = {}
-        # Kernels listen on Unix sockets, whose paths must be short. Kernels that start together may
-        # choose the same TCP port.
+        # Kernels listen on Unix sockets, because kernels that start together may choose the same
+        # TCP port. Paths of Unix sockets must be short.
         self._folder = tempfile.TemporaryDirectory(dir="/tmp")
 
     def of(self, name: str, node: NotebookNode, *, cwd: Path) -> tuple[NotebookNode, bool]:
@@ -350,7 +350,7 @@ def test_an_executed_notebook_equals_one_that_nbclient_ran_in_a_fresh_kernel(
     if kernels == "shared" and name in CORPUS:
         pytest.skip("none of its cells is shared")
     if kernels == "cold" and name in _NOT_COLD and not request.config.getoption("--long"):
-        pytest.skip("with --long: they take most of the time")
+        pytest.skip("runs only with --long, because starts of kernels take most of the time")
     shared, contents = LEADING[name] if name in LEADING else (0, CORPUS[name])
     cells = [cell if isinstance(cell, str) else cell[0] for cell in contents]
     source = write_notebook(tmp_path / "nb.ipynb", *cells, shared=shared)
@@ -362,7 +362,7 @@ def test_an_executed_notebook_equals_one_that_nbclient_ran_in_a_fresh_kernel(
 
     if kernels == "shared":
         share_cells(source, pool)
-    # After shared cells no kernel is prepared, because it would have run those of this notebook.
+    # Prepare no kernel for the next notebook. It would be forked after this one's shared cells.
     is_shared = kernels == "shared"
     ours, result = run_alone(source, pool, own={"x": 2.0}, prepares_next=not is_shared)
     if is_shared:

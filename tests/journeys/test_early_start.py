@@ -1,4 +1,7 @@
-"""Test that trials run in forked kernels before the proof, and count only after it."""
+"""Test trials that run in forked kernels from the start of a sweep.
+
+They count only after one trial has had equal results in a fresh and in a forked kernel.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def test_outcomes_of_forked_kernels_are_recorded_only_after_a_forked_run_equals_
 ) -> None:
     result, ended = sweep(tmp_path, "val = x")
     found = {r.run_id: read_metadata(r.notebook) or BLANK for r in result.records}
-    assert found[ended[0]].kernel == "cold", "others have run before it ended, and were withheld"
+    assert found[ended[0]].kernel == "cold", "earlier ends in forked kernels are recorded later"
     warm = [trial for trial in found.values() if trial.kernel == "warm"]
     assert len(warm) >= 2
     assert {(trial.proof, trial.proven_by) for trial in warm} == {("equal", ended[0])}
@@ -101,7 +104,7 @@ def test_trials_in_forked_kernels_without_a_recorded_outcome_run_again_after_a_k
         finally:
             sweeping.kill()
             sweeping.wait()
-        until(lambda: not processes_in(tmp_path), "something was left")
+        until(lambda: not processes_in(tmp_path), "a process is left")
         before = [read_metadata(path) or BLANK for path in (tmp_path / "out").glob("*.ipynb")]
         assert {found.state for found in before} == {TrialState.RUNNING}
         for number in range(99):

@@ -1,4 +1,7 @@
-"""Test a notebook as the only argument: it runs once, its scores are listed, and the run counts."""
+"""Test a notebook as the only argument: it runs once and its scores are listed.
+
+Then this observed run usually becomes the first trial of the sweep.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ BASELINE = (
         (BASELINE, "oof_nn_rmse", 0.02),
     ],
 )
-def test_the_winner_of_a_sweep_without_a_file_is_the_best_by_the_score_found_in_the_notebook(
+def test_without_a_parameters_file_the_winner_is_the_best_by_the_score_found_in_the_notebook(
     cells: tuple[str, ...], name: str, first: float | None
 ) -> None:
     write(*cells, COUNTED)
@@ -170,7 +173,7 @@ def test_a_command_with_all_options_uses_the_observed_run_even_if_a_set_value_is
     assert not [*Path("out/my").rglob("observed*")]
 
 
-def test_values_of_set_hold_for_the_observed_run_and_wrong_options_are_refused_before_it() -> None:
+def test_the_option_set_affects_the_observed_run_and_wrong_options_are_refused_before_it() -> None:
     write("lr = 0.1\nepochs = 100", COUNTED, "val_loss = abs(lr - 0.3) * epochs")
     for wrong in (("--set", "epochz=2"), ("--set", "epochs"), ("--seeds", "5")):
         refused = call("my.ipynb", "--yes", *wrong)
@@ -328,7 +331,7 @@ def test_the_list_of_scores_fits_80_columns_and_a_key_chooses_one() -> None:
     terminal.until_seen("q leaves")
     assert terminal.ever(r">1 +val_acc +0\.96667 +↑")
     assert not [line for line in terminal.lines if len(line) > 80]
-    assert "[[1024, 512, 256], …]" in " ".join(" ".join(terminal.lines).split()), "a whole remedy"
+    assert "[[1024, 512, 256], …]" in " ".join(" ".join(terminal.lines).split()), "a remedy is cut"
     assert "Traceback" not in terminal.text
     terminal.press("9\r")
     terminal.until_seen("'9' is no score of the list")
@@ -385,7 +388,7 @@ def test_a_score_that_depends_on_no_param_cannot_be_chosen_in_the_list_of_scores
     assert [*Settings.load("my.yml").objective] == ["val_loss"]
 
 
-def test_the_key_q_ends_the_command_and_keeps_the_run() -> None:
+def test_the_key_q_ends_the_command_and_the_next_call_uses_the_same_observed_run() -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)")
     for _ in range(2):
         terminal = Terminal("my.ipynb", cwd=Path.cwd())
@@ -396,7 +399,7 @@ def test_the_key_q_ends_the_command_and_keeps_the_run() -> None:
     assert runs() == 1
 
 
-def test_a_dry_run_shows_what_is_known_without_running_the_notebook() -> None:
+def test_a_dry_run_shows_the_drafted_search_space_without_running_the_notebook() -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)")
     done = call("my.ipynb", "--dry-run")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,8 @@
-"""Test sweeps whose frozen trials leave a simulated GPU that has no room for them."""
+"""Test sweeps on a simulated GPU that has no room for frozen trials.
+
+A frozen trial is paused, so that another one gets its slot. Its GPU memory is moved to host memory
+until it continues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test whole sweeps in which trials are frozen while others use their slots."""
+"""Test whole sweeps in which trials are frozen (paused by SIGSTOP) while others use their slots."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_trials_that_were_frozen_at_the_end_run_first_in_the_next_sweep(number: 
     assert "frozen, and may continue: 0" in call("status", name).stdout
     sweeping.send_signal(number)
     sweeping.communicate(timeout=60)
-    until(lambda: not kernels_in(Path.cwd()), "a kernel that stood still outlives its sweep")
+    until(lambda: not kernels_in(Path.cwd()), "a paused kernel outlives its sweep")
     before = json.loads(call("status", name, "--json").stdout)
     assert before["counts"]["stopped"] >= 4
     assert "frozen" not in before["counts"]

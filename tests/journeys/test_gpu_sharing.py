@@ -1,4 +1,4 @@
-"""Test sweeps with real kernels that share simulated GPUs, in turns or with a stand-in for MPS."""
+"""Test kernels that share simulated GPUs: in turns, or at once by a stand-in for NVIDIA's MPS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sweeper.trials import Reason, SweepResult, TrialState
 pytestmark = pytest.mark.kernel
 
 GB = 10**9
-#: Nine trials: five fit on the GPU at once, and the other four run after them.
+#: Number of trials. Four of them, with 8.4 GB each, fit on the GPU at once.
 TRIALS = 9
 #: Settings of sweeps that end before all trials have run, once `enough` returns true.
 MANY = {"trials": 100}
@@ -92,7 +92,7 @@ if number {which}:
     while len(list(here.iterdir())) < {count} and time.monotonic() < end_s:
         time.sleep(0.01)
 """
-#: The same for the trials from 0004 on, when the memory peak of the first ones is known.
+#: The same for the trials from 0004 on. They begin when the memory peak of others is known.
 MEET_LATER = MEET.format(which=">= 4", count=4)
 
 
@@ -137,7 +137,7 @@ def test_a_trial_that_does_not_fit_alone_fails_without_affecting_other_trials(
     assert 2 <= failed.attempt <= 3
 
 
-# Only fresh kernels have the folder of PYTHONPATH in their path.
+# Start kernels afresh: those that the tests usually fork ignore the folder in PYTHONPATH.
 @pytest.mark.usefixtures("started_kernels_here")
 def test_a_module_that_reads_the_visible_gpus_at_import_sees_the_trials_gpu_in_a_forked_kernel(
     gpu: SimulatedGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +172,7 @@ def crowded_gpu(
 
 
 class LoggedMps(Mps):
-    """Keeps the log of its daemon, which is removed with the sweep's folder."""
+    """Keeps the lines of its daemon's log. The log itself is removed with the sweep's folder."""
 
     log: list[str]
 
@@ -199,7 +199,7 @@ val = x
 """
 
 
-def test_kernels_of_a_sweep_with_mps_are_forked_and_use_it(
+def test_kernels_of_a_sweep_with_mps_are_forked_and_use_mps(
     crowded_gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     mps, cell = LoggedMps(), TRAIN.format(gb=8) + IS_MPS

@@ -43,13 +43,13 @@ def small_group() -> Iterator[Path]:
                 time.sleep(0.1)
 
 
-def test_trials_share_a_containers_memory_and_those_that_do_not_fit_are_named(
+def test_trials_share_a_containers_memory_and_one_that_does_not_fit_alone_fails_as_infeasible(
     tmp_path: Path, small_group: Path
 ) -> None:
     """The system itself kills kernels here. There is room for 500 MB but not for 3 GB."""
     cell = """
 import pathlib, sweeper, time
-pathlib.Path("/proc/self/oom_score_adj").write_text("900")  # before the sweep's own processes
+pathlib.Path("/proc/self/oom_score_adj").write_text("900")  # killed before the sweep's process
 hold = [bytearray(b"x") * 10**7 for _ in range(mb // 10)]
 time.sleep(1)
 sweeper.report(0, val=x)

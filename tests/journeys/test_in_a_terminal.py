@@ -47,7 +47,7 @@ def sweep(
 
 
 def check(terminal: Terminal) -> None:
-    """Check what holds for each sweep in a terminal: no traceback, no old table, no silence."""
+    """Check that there is no traceback, no table after the end, and no 5 s without output."""
     assert "Traceback" not in terminal.output.decode()
     assert not terminal.ever("the table was not drawn")
     assert not TABLE.findall(terminal.text), terminal.text

@@ -41,7 +41,7 @@ LOOK = ("import sweeper\nstudy = sweeper.load('out/digits')\nstudy", "study.best
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder with a notebook, its parameters, and notebooks that sweep and look."""
+    """Make a folder with a training, its parameters, and notebooks that sweep or load the study."""
     folder = tmp_path_factory.mktemp("project")
     write_notebook(folder / "training.ipynb", TRAINING, parameters="lr = 0.05")
     (folder / "digits.yml").write_text(PARAMETERS)
@@ -117,5 +117,5 @@ def test_jupyter_shows_a_study_its_best_trial_and_its_page_also_after_reopening(
         copy.locator("#trials tbody a").first.click()
         notebook = copy.frame_locator("#frame")
         notebook.get_by_text("completed", exact=False).first.wait_for()
-        # One in the cell that states the trial, one in the parameters cell.
+        # A value is struck through in the cell that states the trial and in the parameters cell.
         assert notebook.locator("del").count() >= 2

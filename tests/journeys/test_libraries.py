@@ -34,7 +34,9 @@ def notebook(tmp_path: Path) -> Path:
     return write_notebook(tmp_path / "nb.ipynb", LOGS, parameters="x = 0.5")
 
 
-def test_mlflow_calls_of_a_notebook_write_to_the_trials_run_and_are_reports(notebook: Path) -> None:
+def test_mlflow_calls_of_a_notebook_write_to_the_trials_run_and_report_scores(
+    notebook: Path,
+) -> None:
     result = sweep_of(notebook, "joined", study={"trials": 3}, kernels="fork").run()
     record = result.records[[kernel.is_forked for kernel in result.kernels].index(True)]
     x = float(str(record.params["x"]))
@@ -57,7 +59,7 @@ def test_mlflow_calls_of_a_notebook_write_to_the_trials_run_and_are_reports(note
     assert "note.txt" in {it.path for it in client.list_artifacts(own.info.run_id)}
 
 
-def test_mlflow_calls_of_a_notebook_are_reports_even_on_a_cluster_that_cannot_reach_the_store(
+def test_mlflow_calls_of_a_notebook_report_scores_even_on_a_cluster_that_cannot_reach_the_store(
     notebook: Path,
 ) -> None:
     result = sweep_of(notebook, "far", study={"trials": 1}, cluster="local:1").run()
@@ -96,7 +98,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_variable_with_the_objectives_name_has_priority_over_a_series_that_mlflow_logged(
     tmp_path: Path, variable: str
 ) -> None:
-    """This holds in the study, the notebook and MLflow, and both values are reported."""
+    """Study, notebook and MLflow have the variable's value. A finding names the other source."""
     logs = f"""
 import mlflow
 for step in range(1, 4):

@@ -1,4 +1,4 @@
-"""Test trials that are reported, pruned, stopped and queued while a sweep runs."""
+"""Test trials while a sweep runs: their reports, and how they are pruned, stopped and resumed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def running(
     changes["study"] = {"trials": 1, **changes.get("study", {})}
     parameters = "x = 0.5\nkind = 'a'\ny = 0.5"
     notebook = write_notebook(Path(f"{name}.ipynb"), *cells, parameters=parameters)
-    # These tests resume a study with another notebook.
+    # Some tests resume a study with another notebook, which a sweep refuses otherwise.
     options: dict[str, Any] = {"allow_changes": True}
     how: dict[str, Any] = {"output": "out/{study}.{run_id}.ipynb", "jobs": jobs, **changes}
     it = Running(
@@ -221,7 +221,7 @@ def test_a_trial_stopped_by_hand_is_not_run_again_but_one_stopped_with_its_sweep
     assert [r.run_id for r in again.ended] == ["0000"]
 
 
-def test_a_sweep_can_let_its_running_trials_finish_and_then_end() -> None:
+def test_the_command_stop_with_finish_lets_running_trials_complete_and_ends_the_sweep() -> None:
     go = threading.Event()
 
     def wait(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -238,7 +238,7 @@ def test_a_sweep_can_let_its_running_trials_finish_and_then_end() -> None:
     assert it.result.counts == {"completed": 1, "pruned": 0, "failed": 0, "stopped": 0}
 
 
-# --- ending in order -----------------------------------------------------------------------------
+# --- a trial that ends by itself after a stop -----------------------------------------------------
 
 SAVING = """
 import pathlib, time, sweeper
@@ -281,7 +281,7 @@ def test_a_trial_whose_loop_ends_early_because_of_a_stop_has_not_completed() -> 
     assert it.ended[0].state is TrialState.STOPPED
 
 
-# --- going on from a checkpoint ------------------------------------------------------------------
+# --- resuming from a checkpoint ------------------------------------------------------------------
 
 
 def test_a_trial_resumed_from_a_checkpoint_has_each_step_once_in_notebook_and_mlflow() -> None:

@@ -73,7 +73,7 @@ def test_a_moved_project_resumes_and_runs_no_trial_again(tmp_path: Path) -> None
     assert {Path(second, trial["notebook"]).parent for trial in trials} == {second / "out"}
     assert not first.exists()
     ablated = call("ablate", "digits", "--seeds", "2", cwd=second)
-    # The ablation runs the notebook at its new place.
+    # The ablation runs the notebook, which it must find at the new path.
     assert ablated.returncode == 0, ablated.stderr
 
 

@@ -93,7 +93,7 @@ def digests(result: SweepResult) -> Mapping[str, float]:
     return {record.run_id: record.scores["digest"] for record in result.records}
 
 
-def test_trained_weights_are_equal_bit_for_bit_alone_and_shared_in_fresh_and_forked_kernels(
+def test_weights_trained_alone_in_fresh_kernels_equal_those_of_forked_kernels_on_a_shared_gpu(
     tmp_path: Path,
 ) -> None:
     """CUDA is first used in the fork, so that a forked kernel trains like a started one."""
@@ -107,7 +107,7 @@ def test_trained_weights_are_equal_bit_for_bit_alone_and_shared_in_fresh_and_for
 STAND_STILL = (
     TRAIN.replace("for step", "last_s, longest_s = time.monotonic(), 0.0\nfor step").replace(
         "    sweeper.report",
-        "    time.sleep(0.05)  # a report is judged meanwhile\n"
+        "    time.sleep(0.05)  # the pruner judges the report meanwhile\n"
         "    longest_s, last_s = max(longest_s, time.monotonic() - last_s), time.monotonic()\n"
         "    sweeper.report",
     )
@@ -116,7 +116,7 @@ STAND_STILL = (
 
 
 @pytest.mark.parametrize("mps", ["off", "auto"])
-def test_trials_that_were_frozen_have_the_same_bits_at_their_end(
+def test_trials_that_are_frozen_and_continued_train_the_same_weights_bit_for_bit(
     tmp_path: Path, mps: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their CUDA contexts are paused while other trials compute on the same GPU."""
@@ -151,7 +151,7 @@ def test_trials_that_were_frozen_have_the_same_bits_at_their_end(
     assert sum(longest_s > 1 for longest_s, _ in frozen) >= 4, frozen
 
 
-def test_shared_cells_that_use_the_gpu_run_in_every_trial_and_the_summary_says_so(
+def test_cells_tagged_shared_that_use_the_gpu_run_in_every_trial_and_a_finding_says_so(
     tmp_path: Path,
 ) -> None:
     on_gpu = "there = torch.ones(1000, device='cuda')"
@@ -161,7 +161,7 @@ def test_shared_cells_that_use_the_gpu_run_in_every_trial_and_the_summary_says_s
     assert any("CUDA cannot be forked" in finding for finding in result.findings)
 
 
-def test_a_trials_peak_is_torchs_peak_plus_the_context_and_predicts_later_trials(
+def test_the_recorded_peak_of_a_trials_gpu_memory_is_torchs_peak_plus_the_cuda_context(
     tmp_path: Path,
 ) -> None:
     take = """

@@ -110,8 +110,8 @@ def test_another_user_reads_nothing_private_of_a_sweep_and_neither_stops_nor_fre
         family = psutil.Process(sweep.pid).children(recursive=True)
         pids = {sweep.pid, *(it.pid for it in family), *marked_processes(mark_of(out / "s"))}
         hosts, sockets = listening(pids)
-        assert sockets, "the kernels listen at none"
-        assert all(path.startswith("/") for path in sockets), "anybody reaches an abstract one"
+        assert sockets, "the kernels listen on no Unix socket"
+        assert all(path.startswith("/") for path in sockets), "any user reaches abstract sockets"
         assert {host for host in hosts if not ipaddress.ip_address(host).is_loopback} == set()
         private = {Path(path).parents[1] for path in sockets}
         with multiprocessing.get_context("fork").Pool(1, become_nobody) as other:
@@ -129,10 +129,12 @@ def test_another_user_reads_nothing_private_of_a_sweep_and_neither_stops_nor_fre
 
 
 def plant(mark: str, victim: Path, ended: Path) -> list[Path]:
-    """Use names in TMPDIR as another user, before a sweep and while it runs.
+    """As another user, make folders and links under names that a sweep uses in TMPDIR.
+
+    Do so before the sweep begins and while it runs. Return their paths.
 
     Args:
-        mark: Beginning of the marks of the study's sweeps.
+        mark: Beginning of the marks of the study's sweeps. A mark is a part of these names.
         victim: Folder of the sweep's user, to which links lead.
         ended: File that appears when the sweep has ended.
     """

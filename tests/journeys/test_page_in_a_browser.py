@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,13 +24,14 @@ from sweeper.page import Page, write_notes
 from sweeper.testing import write_notebook
 from sweeper.trials import (
     Confirmation,
+    PlannedTrial,
     Reason,
+    RerunPlan,
     RunningTrial,
     TrialOutcome,
     TrialRecord,
     TrialSpec,
     TrialState,
-    plan_of,
 )
 
 pytestmark = MARKS
@@ -124,7 +126,7 @@ class Visit:
         page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
 
     def _note(self, line: str) -> None:
-        # A script of a hostile notebook that the browser blocked.
+        # Ignore scripts of a hostile notebook that the browser has blocked.
         if "Content Security Policy" not in line:
             self.wrong.append(line)
 
@@ -300,7 +302,7 @@ def test_a_run_id_opens_its_notebook_and_arrow_keys_and_browser_history_change_i
     until(lambda: page.locator("#notebook-title").inner_text() == second)
     page.keyboard.press("Escape")
     page.locator("#notebook").wait_for(state="hidden")
-    until(lambda: "open=" not in page.url)  # the browser reports it a moment later
+    until(lambda: "open=" not in page.url)  # the URL changes a moment later
     with page.context.expect_page() as another:
         page.locator("#trials").get_by_role("link", name=first, exact=True).click(
             modifiers=["Control"]
@@ -324,7 +326,7 @@ def test_the_charts_and_the_table_of_the_page_can_be_downloaded(index: Path, vis
     assert [row.split(",")[0] for row in rows] == ['"run"', *(f'"{run_id}"' for run_id in ids)]
 
 
-def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
+def test_grouping_trials_by_a_param_shows_means_with_intervals_and_curves_as_bands(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -437,7 +439,7 @@ def test_a_comparison_of_two_trials_shows_their_differences(index: Path, visit: 
     assert frame.get_by_text("import math").count() == 1
     page.get_by_label("only cells that differ").check()
     frame.get_by_text("import math").wait_for(state="detached")
-    # The parameters cell, and the output of the third cell.
+    # Two things differ: the parameters cell, and the output of the third cell.
     assert frame.locator(".differs").count() == 2
     marked = "".join(frame.locator("mark").all_text_contents())
     assert all(f"x = {known[run_id]['params']['x']}" in marked for run_id in (one, other))
@@ -618,7 +620,7 @@ def test_on_the_page_a_thousand_trials_can_be_brushed_and_listed(
         page.evaluate("() => document.getElementById('trials').parentElement.scrollBy(0, 1e6)")
         return len(visit.run_ids())
 
-    assert len(visit.run_ids()) < 100, "only the rows that are seen"
+    assert len(visit.run_ids()) < 100, "only the visible rows are made"
     until(lambda: listed() == 100)
     left = n_selected - 100
     page.get_by_role("button", name=f"{left} more").click()
@@ -637,7 +639,7 @@ def test_the_page_of_a_confirming_study_has_the_ranking_of_the_confirmed_trials(
     tmp_path: Path, visit: Visit
 ) -> None:
     search = [trial(tmp_path, 7, 0.0, 0.9), trial(tmp_path, 8, 0.1, 0.8)]
-    plan = plan_of(search, [100, 101], objective="val", direction="maximize")
+    plan = RerunPlan.of_trials(search, [100, 101], objective="val", direction="maximize")
     scores = (0.5, 0.7, 0.6, 0.81)
     runs = [trial(tmp_path, n, n % 2 / 10, score) for n, score in enumerate(scores)]
     confirmation = Confirmation.of("confirmed", plan, runs)
@@ -656,10 +658,10 @@ def test_the_page_of_an_ablation_shows_the_gain_of_the_best_trial_over_each_chan
     tmp_path: Path, visit: Visit
 ) -> None:
     base = trial(tmp_path, 7, 0.0, 0.9)
-    plan = plan_of([base], [100, 101], objective="val", direction="maximize")
+    plan = RerunPlan.of_trials([base], [100, 101], objective="val", direction="maximize")
     params = trial(tmp_path, 8, 0.1, 0.0).params
-    change = {"run_id": "x=0.1", "params": params, "score": None}
-    plan |= {"ablated": "0007", "trials": [*plan["trials"], change]}
+    change = PlannedTrial(run_id="x=0.1", params=params, score=None)
+    plan = replace(plan, ablated="0007", trials=[*plan.trials, change])
     runs = [trial(tmp_path, n, n % 2 / 10, score) for n, score in enumerate((0.7, 0.5, 0.8, 0.4))]
     ablation = Confirmation.of("ablated", plan, runs)
     page = visit.open(write_page(tmp_path, runs, best=ablation.own_best, confirmation=ablation))

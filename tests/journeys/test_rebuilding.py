@@ -59,9 +59,10 @@ def optunas(file: Path) -> list[dict[str, Any]]:
 
 
 def records(file: Path) -> list[dict[str, Any]]:
-    """Return the records of all trials.
+    """Return the records of all trials, with times of 0.
 
-    Times are rounded in notebooks, and begin with the kernel.
+    A rebuilt study has its times from notebooks, which round them and count from the start of the
+    kernel.
     """
     study = Study.load(Address.of_file(file), "p")
     times = dict.fromkeys(["started_at_s", "duration_s", "ended_at_s"], 0)
@@ -135,7 +136,7 @@ def test_a_sweep_whose_studys_database_was_removed_is_refused_and_creates_no_new
 
 
 def begin_another(file: Path, name: str) -> None:
-    """Make a database with another study that was never swept."""
+    """Replace the database by one of another study that was never swept."""
     file.unlink()
     Study.open(Address.of_file(file), small_settings(name)).close()
 
@@ -177,7 +178,7 @@ def test_an_older_copy_of_a_studys_database_is_refused_because_it_lacks_later_tr
     assert call("run", *files).returncode == 0
     before, written = records(file), notebook.read_bytes()
     file.write_bytes(older)
-    # Otherwise a trial queued by hand would get the number 0001 again.
+    # Also refuse a plan of one trial: a trial queued by hand would get the number 0001 again.
     for options in ([], ["--trials", "1"]):
         refused = call("run", *files, *options)
         assert refused.returncode == 2

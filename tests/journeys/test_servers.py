@@ -1,4 +1,4 @@
-"""Test sweeps whose study and runs are on servers with passwords, and that are killed."""
+"""Test sweeps whose study and runs are on servers that need passwords, lose answers or crash."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ class Gate(BaseHTTPRequestHandler):
     Attributes:
         behind: Port of the server.
         wanted: The only authorization that is accepted. None for any.
-        lost: List that gets the first path with `losing`. This request reaches the server, but its
-            answer is lost.
+        losing: Part of a path. The first request with it reaches the server, but its answer is
+            lost. None if no answer is lost.
+        lost: List that gets the path of this request.
     """
 
     protocol_version = "HTTP/1.1"
@@ -196,8 +197,8 @@ def test_a_password_in_an_address_is_used_but_not_stored(
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
-    # Search from a number that depends on the process. Other tests search from other numbers, and
-    # may otherwise choose the same free port before the server listens.
+    # Search for a free port from a number that depends on this process. Otherwise tests in other
+    # processes may choose the same port before the server listens.
     with started_postgres(port=free_port(26_000 + os.getpid() % 5_000)) as server:
         yield server
 

@@ -65,7 +65,7 @@ def runs_by_name(result: Any) -> dict[str, Any]:
     return {run.info.run_name: run for run in runs}
 
 
-def test_scores_are_the_same_float_everywhere_and_mlflow_has_one_flat_run_per_trial() -> None:
+def test_a_score_is_the_same_float_everywhere_and_each_trial_has_one_mlflow_run() -> None:
     changes: dict[str, Any] = {
         "parameters": "x = 0.5\nkind = 'a'\ndepth = 1\nepochs = 1",
         "space": {
@@ -198,7 +198,7 @@ def test_ctrl_c_twice_stops_the_sweep_cleanly_and_reports_it() -> None:
     sweeping = start_endless("interrupted")
     sweeping.send_signal(signal.SIGINT)
     time.sleep(0.5)
-    assert sweeping.poll() is None, "the first Ctrl-C lets running trials go on"
+    assert sweeping.poll() is None, "the first Ctrl-C lets running trials complete"
     sweeping.send_signal(signal.SIGINT)
     stdout, stderr = sweeping.communicate(timeout=60)
     assert sweeping.returncode == 130, stderr
@@ -239,7 +239,9 @@ def test_trials_save_a_checkpoint_if_a_shutdown_sends_sigterm_to_all_processes(
     files = project(*cells, settings=settings, parameters=parameters, folder=tmp_path, shared=1)
     sweeping = Command(*files, "-j", "2", cwd=tmp_path)
     until(lambda: len(list(tmp_path.glob("trains-*"))) == 2)
-    marked = kernels_in(tmp_path)  # If kernels are forked: zygotes with and without the cell, too.
+    # Two kernels. If kernels are forked, also the zygotes that fork them: one before the shared
+    # cell has run, and one after it.
+    marked = kernels_in(tmp_path)
     assert len(marked) >= (4 if kernels == "fork" else 2)
     everybody: list[Any] = [*marked, sweeping]
     for number in (signal.SIGHUP, signal.SIGTERM):
@@ -301,7 +303,7 @@ def test_kernels_left_after_a_kill_of_sweep_and_guard_are_ended_by_the_next_comm
     guards = [child for child in children if "guard.py" in str(child.cmdline())]
     assert guards
     for process in (psutil.Process(sweeping.pid), *guards):
-        process.suspend()  # otherwise one of them would end the processes of another
+        process.suspend()  # so that the sweep replaces no killed guard, and no guard kills kernels
     for process in (*guards, psutil.Process(sweeping.pid)):
         process.kill()
     sweeping.communicate()

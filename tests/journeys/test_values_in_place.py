@@ -53,8 +53,8 @@ def test_trials_with_values_replaced_in_a_messy_notebook_are_equal_bit_for_bit_i
     )
     assert first.cells[-1].outputs[0].text == "(0.3, 3, 7, 'steep', 0.8)\n"
     assert second.cells[-1].outputs[0].text == "(0.4, 3, 7, 'flat', 0.5)\n"
-    # Both trials ran the same code, so one workload replays them: the momentum of the first must
-    # not become the second one's.
+    # Both trials ran the same code, so they are replayed together. The second one must get the
+    # notebook's momentum, and not that of the first one.
     assert main(["replay", str(tmp_path / "out" / "messy"), "--all"]) == 0
 
 

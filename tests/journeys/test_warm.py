@@ -25,7 +25,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-#: A pause that is long enough for a zygote to start before the sweep ends.
+#: A pause long enough that the process from which kernels are forked (zygote) starts before the
+#: sweep ends.
 PAUSE = "import time\ntime.sleep(0.4)"
 
 
@@ -60,7 +61,7 @@ def metadata(record: Any) -> Any:
 def test_kernels_are_started_and_no_longer_forked_if_files_leak_from_one_trial_to_the_next(
     tmp_path: Path,
 ) -> None:
-    """An example: a shared cell saves weights, and each trial loads, trains and saves them."""
+    """For example, a cell that runs once saves weights. Each trial loads, trains and saves them."""
     result = sweep(
         tmp_path,
         f"{PAUSE}\nfrom pathlib import Path\nPath('net').write_text('1.0')",
@@ -95,7 +96,7 @@ def test_without_a_seed_all_trials_draw_the_same_random_numbers_in_fresh_and_for
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_unseeded_shared_cells_draw_the_same_random_numbers_as_in_a_fresh_kernel(
+def test_unseeded_cells_that_run_once_draw_the_same_random_numbers_as_in_a_fresh_kernel(
     tmp_path: Path,
 ) -> None:
     cells = ("import random\nimport numpy as np\ndata = np.random.rand()", PAUSE)
@@ -145,7 +146,9 @@ def test_random_numbers_of_the_operating_system_differ_between_all_forked_trials
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
 
-def test_if_a_zygote_dies_no_trial_is_lost_and_another_zygote_forks_kernels(tmp_path: Path) -> None:
+def test_if_the_process_that_forks_kernels_dies_no_trial_is_lost_and_another_one_forks_kernels(
+    tmp_path: Path,
+) -> None:
     result = sweep(
         tmp_path,
         "import os, signal\nimport sweeper\nfrom pathlib import Path",
@@ -161,9 +164,11 @@ def test_if_a_zygote_dies_no_trial_is_lost_and_another_zygote_forks_kernels(tmp_
     )
     assert (tmp_path / "killed").exists()
     assert result.counts["completed"] == len(result.records)
-    assert metadata(result.records[-1]).kernel == "warm", "another zygote was raised"
+    assert metadata(result.records[-1]).kernel == "warm", "another zygote was started"
     steps = [metadata(record).series["loss"].steps for record in result.records]
-    assert [*map(list, steps)] == [[0, 1]] * len(steps), "one has resumed its checkpoint"
+    assert [*map(list, steps)] == [[0, 1]] * len(steps), (
+        "the killed trial resumes from its checkpoint"
+    )
 
 
 FAILS_IN_FORKS = """
@@ -195,14 +200,14 @@ def test_notebooks_that_fail_only_in_forked_kernels_run_in_started_ones(tmp_path
     assert "re-initialize CUDA" in finding
 
 
-# --- never another number -------------------------------------------------------------------------
+# --- the same results as in fresh kernels ---------------------------------------------------------
 
 
 @pytest.mark.usefixtures("started_kernels_here")
 def test_random_numbers_drawn_by_an_import_come_after_the_seed_in_a_forked_kernel_too(
     tmp_path: Path,
 ) -> None:
-    """The import of rich's styles does so, and so does scikit-learn's import of it."""
+    """For example, `rich.style` draws numbers when it is imported. scikit-learn imports it."""
     cells = (
         "import random; random.seed(1337)",
         "import rich.style",
@@ -219,7 +224,7 @@ def test_random_numbers_drawn_by_an_import_come_after_the_seed_in_a_forked_kerne
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_a_folder_that_a_module_creates_at_import_is_another_one_in_each_forked_trial(
+def test_each_forked_trial_gets_its_own_folder_from_a_module_that_creates_one_at_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Examples: a folder of a project's module, and a folder that a library removes at exit."""
@@ -294,7 +299,7 @@ def test_after_a_kill_no_child_process_survives_and_notebooks_have_the_right_sta
     finally:
         sweeping.send_signal(signal.SIGTERM)
         sweeping.wait()
-    until(lambda: not processes_in(tmp_path), "something was left")
+    until(lambda: not processes_in(tmp_path), "a process is left")
     states = []
     for path in (tmp_path / "out").glob("*.ipynb"):
         node = nbformat.read(path, as_version=4)
@@ -306,6 +311,6 @@ def test_after_a_kill_no_child_process_survives_and_notebooks_have_the_right_sta
             )
     assert "completed" in states
     if victim == "sweep":
-        assert "running" in states, "as far as anybody could write"
+        assert "running" in states, "no process could write another state"
     else:
-        assert set(states) <= {"completed", "stopped"}, "one that dies with its zygote is run again"
+        assert set(states) <= {"completed", "stopped"}, "trials whose kernel dies run again"

@@ -49,7 +49,7 @@ def test_a_folder_without_an_interpreter_and_an_unknown_name_are_refused(tmp_pat
         chosen(tmp_path, f"/{'x' * 300}")
 
 
-def test_an_interpreter_that_does_not_run_is_refused_with_its_own_last_words(
+def test_an_interpreter_that_does_not_run_is_refused_with_the_last_line_that_it_printed(
     tmp_path: Path,
 ) -> None:
     shim = tmp_path / "env" / "bin" / "python"

@@ -165,7 +165,7 @@ def test_a_paused_kernel_ends_if_its_sweep_and_its_guard_are_killed(
         token = sweep.stdout.readline().strip()
         children = until(lambda: _children_if_one_stands_still(sweep.pid))
         guard = [child for child in children if "guard.py" in str(child.cmdline())]
-        # A process that is calling `exec` shows no mark for a moment.
+        # While a process calls `exec`, its mark, an environment variable, cannot be read.
         until(lambda: len(marked_processes(token)) == 1)
         pids = [sweep.pid, *(process.pid for process in guard)]
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -181,7 +181,9 @@ def _children_if_one_stands_still(pid: int) -> list[psutil.Process]:
     return children if is_still else []
 
 
-def test_no_kernel_is_started_while_a_zygote_imports_libraries(tmp_path: Path) -> None:
+def test_no_kernel_is_started_while_the_process_that_forks_kernels_imports_libraries(
+    tmp_path: Path,
+) -> None:
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
         pool.fork_server.record_imports({"modules": ["pandas"], "environment": {}})
         pool.prepare()
@@ -193,7 +195,7 @@ def test_no_kernel_is_started_while_a_zygote_imports_libraries(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("has_imported", [False, True])
-def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables_of_libraries(
+def test_an_early_start_forks_no_kernel_if_the_notebook_sets_variables_that_libraries_read(
     tmp_path: Path, *, has_imported: bool
 ) -> None:
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
@@ -210,7 +212,7 @@ def test_no_kernel_is_forked_after_an_early_start_if_the_notebook_sets_variables
         assert server.available.stage is Stage.NEVER
 
 
-def test_replacing_a_zygote_while_it_runs_shared_cells_is_not_reported_as_their_fault(
+def test_replacing_the_process_that_forks_kernels_is_not_reported_as_a_fault_of_shared_cells(
     tmp_path: Path,
 ) -> None:
     cell = "open('begun', 'w').close()\nimport time\ntime.sleep(60)"
@@ -225,7 +227,7 @@ def test_replacing_a_zygote_while_it_runs_shared_cells_is_not_reported_as_their_
         assert server.finding is None
 
 
-def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_own_variables(
+def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_environment_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The process of the tests may have this variable as well, if it has imported the library.
@@ -357,7 +359,7 @@ n_seen = len(seen)
 
 
 @FORKED_OR_NOT
-def test_a_kernel_but_not_its_children_survives_the_signals_of_a_machine_that_ends(
+def test_a_kernel_but_not_its_children_survives_the_signals_of_a_machine_that_shuts_down(
     is_forked: bool, tmp_path: Path
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", SIGNALLED)

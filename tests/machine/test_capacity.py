@@ -173,7 +173,7 @@ def test_no_trial_is_frozen_if_only_a_quarter_of_the_descriptors_is_left(
 ) -> None:
     assert has_descriptors()
     with ExitStack() as opened:
-        while has_descriptors():  # The tests before this one may have left some open.
+        while has_descriptors():  # Earlier tests may have left some files open.
             opened.enter_context(open(os.devnull))
         n_open = len(os.listdir("/dev/fd"))
         assert n_open == pytest.approx(usual_limit * 3 / 4, abs=9)

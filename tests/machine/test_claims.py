@@ -34,7 +34,9 @@ def test_a_sweep_sees_the_memory_reservations_of_other_sweeps_but_not_its_own(
 ) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
     here.write({"GPU-a": [ONE, ONE]})
-    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700, "others could lay claims there"
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700, (
+        "other users could write reservations there"
+    )
     assert there.of_others("GPU-a") == [SEEN, SEEN]
     assert there.of_others("GPU-b") == []
     assert here.of_others("GPU-a") == []

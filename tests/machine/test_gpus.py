@@ -111,7 +111,7 @@ def test_more_gpus_per_trial_than_the_machine_has_are_refused() -> None:
     with pytest.raises(SettingsError, match="needs 2 GPUs; the sweep has only 1"):
         found([1], gpus_per_trial=2)
     none = chosen_gpus(wanted(gpus_per_trial=3), StatedDriver())
-    assert none == [], "a notebook may run without"
+    assert none == [], "without any GPU, the notebook may run on the CPU"
 
 
 def test_a_trial_with_several_mig_parts_is_refused() -> None:
@@ -122,8 +122,9 @@ def test_a_trial_with_several_mig_parts_is_refused() -> None:
 
 # --- NVIDIA's library ----------------------------------------------------------------------------
 
-#: A library that answers as NVIDIA's would on a machine with a GPU, one that is split in two parts
-#: of the three that it could have, one that shares the machine's memory, and one that is broken.
+#: A library that answers as NVIDIA's would on a machine with four GPUs: a usual one, one that is
+#: split into two parts (MIG) although three are possible, one that shares the machine's memory, and
+#: one that is broken.
 NVML = r"""
 #include <stdio.h>
 #include <stdlib.h>

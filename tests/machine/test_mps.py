@@ -1,4 +1,4 @@
-"""Test the daemons of MPS: when they start, what kernels get of them, and how they end."""
+"""Test the start, use and end of the daemons of MPS, by which trials compute on a GPU at once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stand_ins(folder: Path) -> list[psutil.Process]:
 
 
 class Kernel:
-    """A client of a daemon, connected as long as it is open."""
+    """A client of a daemon, connected until its socket is closed."""
 
     def __init__(self, folder: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -76,7 +76,7 @@ class Kernel:
         assert self.socket.recv(9) == b"ACCEPTED\n"
 
 
-# --- when it is used -----------------------------------------------------------------------------
+# --- when MPS is used ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_mps_daemon_that_does_not_start_is_reported_and_trials_run_without_mp
     assert "MPS does not start on GPU-a (the stand-in does not start); trials" in caplog.text
 
 
-# --- the end -------------------------------------------------------------------------------------
+# --- the end of daemons --------------------------------------------------------------------------
 
 SWEEP = """
 import os, subprocess, sys, time
@@ -203,10 +203,8 @@ def test_after_a_kill_of_the_sweep_the_mps_daemon_ends_after_its_clients(
         (folder,) = Path("/tmp").glob(f"sweep-{mark_of(study)}*")
         daemons = [process for process in stand_ins(folder) if process != kernel]
         assert daemons
-        servers = (
-            until(  # it is forked before the kernel's connection is accepted, perhaps just now
-                lambda: [p for p in psutil.process_iter() if _is_server_below(p, daemons)]
-            )
+        servers = until(  # the daemon may be forking its server just now
+            lambda: [p for p in psutil.process_iter() if _is_server_below(p, daemons)]
         )
         sweep.send_signal(signal.SIGKILL)
         while all(_runs(process) for process in (*daemons, *servers)):

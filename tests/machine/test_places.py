@@ -44,7 +44,7 @@ FAILED = TrialState.FAILED
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Return a function that makes the places of a machine with short intervals."""
+    """Return a function that makes the `Places` of a machine, which give each trial its GPUs."""
 
     def make(
         *names: str,
@@ -68,7 +68,7 @@ def make(tmp_path: Path) -> Make:
 
 
 class Trial:
-    """A trial in its own thread, which ends when it is told to, or with its test."""
+    """A trial in a thread. It waits for its GPU, and has it until `end` or the end of the test."""
 
     all: ClassVar[list[Trial]] = []
 
@@ -107,7 +107,7 @@ class Trial:
         return list(self.asked[-1].by) == [trial.running.control for trial in frozen]
 
     def freeze(self) -> None:
-        """Pause the trial as if it had a kernel."""
+        """Freeze the trial, as if it had a kernel that can be paused."""
         place, control = self.begun(), self.running.control
         control.on_freeze(lambda _: True)
         assert control.freeze()
@@ -153,12 +153,12 @@ def process() -> Iterator[int]:
 
 
 def names(place: Place) -> str:
-    """Return the GPUs of a place as its kernel sees them."""
+    """Return the GPUs that a kernel sees with this place, a trial's device assignment."""
     return place.env["CUDA_VISIBLE_DEVICES"]
 
 
 def learned(places: Places, gib: float) -> Places:
-    """Return the places after a completed trial whose memory peak, in GiB, they have measured."""
+    """Complete a trial with a measured memory peak of `gib` GiB. Return the places."""
     with places.lease(trial_spec(), RunningTrial()) as place:
         places.settle(place, COMPLETED, torch_bytes=round(gib * GIB) - CONTEXT_BYTES)
     return places
@@ -206,7 +206,7 @@ def test_trials_without_gpus_run_at_the_same_time_and_record_whether_they_were_a
     second = Trial(places)
     assert not first.begun().is_alone
     first.end()
-    assert not second.begun().is_alone, "the other one has run meanwhile"
+    assert not second.begun().is_alone, "the first trial ran at the same time"
     second.end()
     last = Trial(places)
     assert last.begun().is_alone
@@ -242,7 +242,9 @@ def test_a_stop_ends_a_trials_wait_for_an_empty_machine_and_lets_later_trials_be
     after.begun()
 
 
-def test_only_out_of_memory_kills_after_a_trials_beginning_count_against_it(tmp_path: Path) -> None:
+def test_a_trial_ran_short_of_memory_only_if_the_system_killed_a_process_after_it_began(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "proc").mkdir()
     counts = tmp_path / "proc" / "vmstat"
     counts.write_text("oom_kill 3\n")
@@ -297,7 +299,7 @@ def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
 
 
-def test_a_smaller_gpu_is_used_at_once_but_not_for_a_trial_that_does_not_fit(make: Make) -> None:
+def test_a_free_smaller_gpu_is_used_at_once_unless_the_trial_does_not_fit_on_it(make: Make) -> None:
     driver = StatedDriver("GPU-big", "GPU-small")
     driver.gpus[1] = replace(driver.gpus[1], memory_bytes=4 * GIB)
     places = make(driver=driver)
@@ -306,7 +308,7 @@ def test_a_smaller_gpu_is_used_at_once_but_not_for_a_trial_that_does_not_fit(mak
     assert names(second.begun()) == "GPU-small"
     second.end()
     again = Trial(places, AloneOn.GPU, number=1)
-    assert again.has_to_wait(), "it ran out of memory on the smaller GPU"
+    assert again.has_to_wait(), "the trial ran out of memory on the smaller GPU"
     first.end()
     assert names(again.begun()) == "GPU-big"
     again.end()
@@ -352,12 +354,12 @@ def test_a_trial_begins_next_to_a_desktop_program_if_both_fit_on_the_gpu(
     assert first.begun().claim_bytes == round(1.1 * 6 * GIB)
     driver.used["GPU-a"] = round(2.1 * GIB)
     first.end()
-    assert second.has_to_wait(), "programs use more than a trial leaves"
+    assert second.has_to_wait(), "other programs use more memory than a trial leaves free"
     driver.used["GPU-a"] = round(0.7 * GIB)
     second.begun()
 
 
-def test_the_first_trial_is_alone_until_its_peak_is_known_and_then_others_join_one_by_one(
+def test_the_first_trial_is_alone_on_a_gpu_until_its_memory_peak_is_known_then_others_join(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -368,12 +370,12 @@ def test_the_first_trial_is_alone_until_its_peak_is_known_and_then_others_join_o
         second.running.points.note_kernel(other)
         assert second.has_to_wait()
         driver.by_process["GPU-a"][one] = driver.used["GPU-a"] = 8 * GIB
-        assert second.has_to_wait(), "a trial that takes memory and does nothing may take more"
+        assert second.has_to_wait(), "a trial that has not reported may need more memory"
         first.shows(driver, 8)
         assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
         until(lambda: first.begun().claim_bytes == round(1.1 * 8 * GIB))
-        assert third.has_to_wait(), "the second one has shown nothing yet"
-        assert "when the peaks of these are known" in third.running.control.waits_for
+        assert third.has_to_wait(), "the peak of the second trial is unknown"
+        assert "when the memory peaks of these trials are known" in third.running.control.waits_for
         second.shows(driver, 9)
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
@@ -385,7 +387,7 @@ def test_the_memory_peak_of_a_trial_without_reports_is_known_once_its_gpu_is_bus
     places = make(driver=driver)
     _, second = Trial(places), Trial(places)
     driver.used["GPU-a"] = 8 * GIB
-    assert second.has_to_wait(), "a minute of loading data says nothing"
+    assert second.has_to_wait(), "a trial that may still load data can need more GPU memory later"
     driver.busy["GPU-a"] = 0.9
     assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
 
@@ -400,7 +402,7 @@ def test_a_memory_reservation_grows_with_the_memory_that_its_trial_uses(make: Ma
         until(lambda: trial.begun().claim_bytes == 30 * GIB)
 
 
-def test_a_peak_that_could_not_be_measured_does_not_change_later_reservations(
+def test_a_memory_peak_that_could_not_be_measured_does_not_change_later_reservations(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     places = make("GPU-a")
@@ -477,7 +479,9 @@ def test_a_gpu_that_allows_one_process_gets_one_trial(make: Make) -> None:
     second.begun()
 
 
-def test_a_trials_peak_is_the_larger_of_the_drivers_and_torchs_value(make: Make) -> None:
+def test_a_trials_gpu_memory_peak_is_the_larger_of_the_values_of_driver_and_torch(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver)
     with places.lease(trial_spec(), RunningTrial()) as place:
@@ -516,7 +520,8 @@ def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
     places = Places.of_machine(Resources(gpus="none"), jobs=1, shares_machine=True)
-    # Each Dask worker has its own mark, so others look like other sweeps.
+    # Each Dask worker marks its kernels by another value of an environment variable, so to this
+    # worker the others look like other sweeps.
     monkeypatch.setattr(places, "_is_next_to_sweep", lambda: True)
     with places.lease(trial_spec(alone_on=AloneOn.MACHINE), RunningTrial()) as place:
         assert places.settle(place, outcome) == outcome
@@ -531,7 +536,7 @@ def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory
         ("another", 10, AloneOn.MACHINE, False, TrialState.STOPPED),
     ],
 )
-def test_a_trial_alone_that_lacks_host_memory_next_to_another_sweep_is_stopped_and_not_failed(
+def test_a_lone_trial_out_of_host_memory_next_to_another_sweep_is_stopped_and_not_failed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mark: str,
@@ -554,7 +559,7 @@ def test_a_trial_alone_that_lacks_host_memory_next_to_another_sweep_is_stopped_a
     assert (settled.is_infeasible, settled.state) == (is_infeasible, state)
 
 
-def test_a_sweep_in_another_job_on_the_machine_does_not_use_the_memory_of_this_job(
+def test_a_sweep_in_another_batch_job_is_not_blamed_for_lack_of_memory_in_this_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
@@ -588,7 +593,9 @@ def test_a_trial_out_of_memory_is_not_infeasible_if_another_sweep_or_program_use
         driver.used["GPU-a"] = 38 * GIB
         assert not places.settle(place, outcome).is_infeasible
         driver.used["GPU-a"] = 20 * GIB
-        assert not places.settle(place, outcome).is_infeasible, "the program has ended since"
+        assert not places.settle(place, outcome).is_infeasible, (
+            "a program that has ended since may have used the memory"
+        )
         first.end()
     driver.used["GPU-a"] = 0
     driver.by_process["GPU-a"] = {}
@@ -646,11 +653,11 @@ def test_without_a_known_gpu_an_out_of_memory_error_counts_as_lack_of_host_memor
         assert (settled.reason, settled.is_infeasible) == (Reason.OUT_OF_HOST_MEMORY, True)
 
 
-# --- frozen trials in the way of others ----------------------------------------------------------
+# --- frozen trials whose memory other trials need ------------------------------------------------
 
 
 class NoCheckpoints(CudaCheckpoints):
-    """A driver that takes each process off its GPU and brings it back."""
+    """A driver that accepts each call to move GPU memory to host memory or back."""
 
     def _accept(self, pid: int) -> None:
         """Do nothing."""
@@ -664,11 +671,11 @@ def test_a_trial_that_needs_the_machine_alone_asks_frozen_trials_to_end_if_no_ot
     first.freeze()
     alone, after = Trial(places, AloneOn.MACHINE, number=2), Trial(places, number=3)
     assert alone.has_to_wait()
-    assert alone.asked == [], "the end of the frozen trial would not help yet"
+    assert alone.asked == [], "another trial runs, so an end of the frozen one would not help yet"
     second.end()
     assert alone.asks(first)
     assert not alone.asked[-1].lacks_gpu
-    assert after.asked == [], "it waits for its turn"
+    assert after.asked == [], "a trial that waits for its turn asks nobody"
     assert places.waiting == 2
     first.end()
     assert alone.begun().is_alone
@@ -684,7 +691,7 @@ def test_a_waiting_trial_asks_only_those_frozen_trials_to_leave_that_keep_it_fro
     for trial in (*on_a, on_b[0]):
         trial.freeze()
     alone = Trial(places, AloneOn.GPU, number=4)
-    assert alone.asks(*on_a), "a trial runs on the other GPU"
+    assert alone.asks(*on_a), "on the other GPU, a trial still runs"
     assert alone.asked[-1].lacks_gpu
     alone.running.control.stop(StopReason.INTERRUPTED)
     alone.end()
@@ -693,7 +700,7 @@ def test_a_waiting_trial_asks_only_those_frozen_trials_to_leave_that_keep_it_fro
     assert set(other.asked[-1].by) == {t.running.control for t in (*on_a, on_b[0])}
 
 
-def test_a_trial_that_needs_an_empty_gpu_asks_only_the_frozen_trials_of_the_gpu_with_the_fewest(
+def test_a_trial_that_needs_an_empty_gpu_asks_frozen_trials_of_the_gpu_with_the_fewest_to_leave(
     make: Make,
 ) -> None:
     places = make("GPU-a", "GPU-b", gpu_memory=18 * GIB)
@@ -753,10 +760,12 @@ def test_no_frozen_trial_is_asked_to_leave_while_an_ending_kernel_will_free_enou
         by=[frozen.running.control], lacks_gpu=True
     )
     frozen.running.control.stop(StopReason.PRUNED)
-    assert places.machine_of(running).blocked() == Blocked(), "it is ending already"
+    assert places.machine_of(running).blocked() == Blocked(), "the frozen trial is ending already"
 
 
-def test_the_peak_of_a_trial_that_was_frozen_at_its_first_report_becomes_known(make: Make) -> None:
+def test_the_memory_peak_of_a_trial_that_was_frozen_at_its_first_report_becomes_known(
+    make: Make,
+) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver)
     with process() as pid:
@@ -787,7 +796,9 @@ def test_a_running_trial_can_be_frozen_for_a_waiting_one_if_its_memory_can_leave
         third.running.control.stop(StopReason.INTERRUPTED)
         third.end()
         assert alone.has_to_wait()
-        assert machine.blocked() == Blocked(), "that one waits until this trial has ended"
+        assert machine.blocked() == Blocked(), (
+            "the waiting trial needs the machine alone, so a freeze would not help"
+        )
 
 
 def test_a_running_trial_whose_memory_cannot_leave_the_gpu_is_not_frozen_while_others_wait(
@@ -799,7 +810,7 @@ def test_a_running_trial_whose_memory_cannot_leave_the_gpu_is_not_frozen_while_o
     assert places.machine_of(first.begun()).blocked() == Blocked()
 
 
-def test_freezing_a_trial_that_cannot_leave_its_gpu_asks_an_already_frozen_one_to_leave(
+def test_before_a_trial_that_cannot_leave_its_gpu_is_frozen_a_frozen_one_has_to_leave(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -828,7 +839,7 @@ def test_a_trial_that_needs_the_machine_alone_waits_for_thawed_trials_that_retur
         first.freeze()
         assert first.running.control.leave_gpu()
         alone = Trial(places, AloneOn.MACHINE, number=1)
-        assert alone.asks(first), "its GPU memory is in host memory"
+        assert alone.asks(first), "the GPU memory of the frozen trial is in host memory now"
         assert not alone.asked[-1].lacks_gpu
         assert first.running.control.thaw()
         until(lambda: not first.running.control.is_off_gpu)

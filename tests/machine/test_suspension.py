@@ -1,4 +1,4 @@
-"""A frozen trial's processes leave the simulated GPU and return, or are lost and end."""
+"""The memory of a frozen (paused) trial leaves the simulated GPU and returns, or the trial ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sweeper.trials import Control, Phase, RunningTrial, TrialSpec
 pytestmark = pytest.mark.slow
 
 GB = 10**9
-#: Program that uses 18 GB of the GPU and writes how much work it has done.
+#: Program that uses 18 GB of the GPU, and writes how often it has called `work`.
 PROGRAM = """
 device = Device(FOLDER)
 device.take(18 * 10**9)
@@ -39,7 +39,7 @@ class Trial:
     """A trial with a process on the simulated GPU.
 
     Attributes:
-        running: Connects it with its sweep.
+        running: The trial as its sweep controls it.
     """
 
     def __init__(self, folder: Path, gpus: SimulatedGpus, places: Places, spec: TrialSpec) -> None:
@@ -65,7 +65,7 @@ class Trial:
 
     @property
     def done(self) -> int:
-        """How much work the process has done."""
+        """Number of calls of `work` that the process has made on the GPU."""
         try:
             return int(self._file.read_text() or 0)
         except FileNotFoundError:
@@ -148,13 +148,13 @@ def test_a_frozen_trial_gives_its_gpu_memory_to_another_trial_and_continues_late
     until(lambda: "18.5 GB of a GPU" in first.control.waits_for)
     assert first.done == done
     assert first.control.phase is Phase.RUNNING
-    assert not first.control.freeze(), "it is on its way back"
+    assert not first.control.freeze(), "the trial is returning to its GPU"
     second.end()
     assert first.works()
     until(lambda: not first.control.is_off_gpu)
     assert gpus.state("GPU-0")["n_refused"] == 0
     assert first.control.waits_for == ""
-    assert first.control.freeze() and first.control.leave_gpu(), "it can leave again"
+    assert first.control.freeze() and first.control.leave_gpu(), "the trial can leave its GPU again"
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint"])
@@ -194,9 +194,8 @@ def test_gpu_memory_is_freed_if_a_process_dies_or_stops_while_it_leaves_the_gpu_
     if is_off:
         assert trial.control.thaw()
         assert trial.process.wait(timeout=60) == -signal.SIGKILL
-    elif (
-        step == "checkpoint"
-    ):  # the driver cannot undo the lock of a process that is gone or stopped
+    elif step == "checkpoint":
+        # The driver cannot undo the lock of a process that is gone or stopped.
         assert trial.process.wait(timeout=60) == -signal.SIGKILL
     trial.end()
     assert trial.control.phase is Phase.LOST
@@ -214,7 +213,9 @@ def test_a_stop_ends_a_thawed_trials_wait_for_its_return_to_the_gpu(
     until(lambda: first.control.waits_for)
     first.control.stop(StopReason.INTERRUPTED)
     until(lambda: first.control.waits_for == "")
-    assert first.control.is_off_gpu, "so its kernel is killed, as it could not end by itself"
+    assert first.control.is_off_gpu, (
+        "the trial has not returned, so its kernel cannot end by itself"
+    )
 
 
 def test_a_trial_stays_on_its_gpu_if_host_memory_has_no_room_for_a_copy(

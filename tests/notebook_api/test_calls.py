@@ -148,7 +148,7 @@ def test_every_float_is_read_from_json_as_it_was_written(value: float) -> None:
 
 
 @pytest.mark.parametrize("step", [None, 0, 3])
-def test_a_point_survives_json(step: int | None) -> None:
+def test_a_reported_point_is_equal_after_it_was_written_to_json_and_read(step: int | None) -> None:
     point = Point(step=step, metrics={"a": 0.1, "b": -math.inf})
     assert Point.decode(json.loads(json.dumps(point.encode(), allow_nan=False))) == point
 

@@ -1,4 +1,4 @@
-"""A damaged checkpoint is replaced by the one before it, and a training continues exactly."""
+"""The checkpoint before a damaged one is loaded, and a training continues bit for bit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def run_script(code: str, **environment: str) -> str:
-    """Return what a script prints that runs in the test's folder."""
+    """Run a script in the test's folder, and return the text that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -73,7 +73,7 @@ _FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
 
 
 def run_script_with_torch(code: str, *, exit_code: int = 0) -> str:
-    """Return what a script prints that uses torch."""
+    """Run a script in a process that has imported torch, and return the text that it prints."""
     printed = Path("printed").absolute()
     printed.unlink(missing_ok=True)
     begin = f"import os; os.chdir({str(printed.parent)!r}); "
@@ -97,7 +97,7 @@ def test_loading_without_a_checkpoint_returns_none_and_makes_no_folder() -> None
     assert not FOLDER.exists()
 
 
-def test_an_object_that_cannot_be_restored_is_refused_before_there_is_a_checkpoint() -> None:
+def test_load_checkpoint_checks_its_arguments_even_if_there_is_no_checkpoint() -> None:
     with pytest.raises(ValueError, match=r"load_checkpoint\(loader=…\).* got a list; .*loader out"):
         load_checkpoint(counter=Counter(), loader=[1, 2])
 
@@ -252,7 +252,7 @@ def test_the_partial_file_of_a_killed_attempt_is_removed() -> None:
 
 
 class Remover(dict[str, int]):
-    """Removes the folder the first time that it is pickled."""
+    """A state that removes the checkpoint folder the first time that it is pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         if FOLDER.exists() and "removed" not in self:
@@ -261,7 +261,7 @@ class Remover(dict[str, int]):
         return dict, (dict(self),)
 
 
-def test_a_folder_that_is_removed_during_a_write_of_a_trial_is_made_again(
+def test_a_checkpoint_folder_that_is_removed_while_a_trial_writes_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SWEEPER_TRIAL", "{}")
@@ -274,7 +274,7 @@ def test_a_folder_that_is_removed_during_a_write_of_a_trial_is_made_again(
     assert removing == {"removed": 1}
 
 
-def test_a_folder_that_is_removed_during_a_write_by_hand_is_made_again() -> None:
+def test_a_checkpoint_folder_removed_while_a_notebook_run_by_hand_writes_is_made_again() -> None:
     counter = Counter()
     removing = Remover()
     counter.state_dict = lambda: removing  # type: ignore[method-assign]
@@ -282,7 +282,7 @@ def test_a_folder_that_is_removed_during_a_write_by_hand_is_made_again() -> None
     assert removing == {"removed": 1}
 
 
-def test_the_message_about_a_folder_that_cannot_be_made_names_it() -> None:
+def test_the_message_about_a_checkpoint_folder_that_cannot_be_made_names_it() -> None:
     FOLDER.parent.touch()
     with pytest.raises(NotADirectoryError, match=r"cannot write into .*by-hand: Not a directory"):
         save_checkpoint(epoch=1)
@@ -363,7 +363,7 @@ def test_a_trial_waits_for_a_read_only_folder_then_continues_without_the_checkpo
     ]
 
 
-# --- killed ----------------------------------------------------------------------------------
+# --- processes that are killed ---------------------------------------------------------------
 
 SAVING = """if True:
     import sweeper

@@ -53,7 +53,7 @@ def loss_of(model: Any, batch: Any) -> Any:
 
 
 class Training:
-    """A running training, as a notebook has it."""
+    """A model, its optimizer and its data in the middle of a training, as in a notebook."""
 
     def __init__(self) -> None:
         torch.manual_seed(5)
@@ -133,7 +133,7 @@ def test_a_model_that_can_fit_one_batch_passes_the_check() -> None:
     assert checks.overfits_one_batch(training.model, training.batch, loss_of, target=99, steps=0)
 
 
-def test_a_model_that_cannot_learn_its_batch_is_found() -> None:
+def test_a_model_that_cannot_fit_one_batch_fails_the_check_with_a_remedy() -> None:
     training = Training()
     model, (inputs, labels) = training.model.eval(), training.batch
     before = training.state()
@@ -150,7 +150,7 @@ def test_a_model_that_cannot_learn_its_batch_is_found() -> None:
         assert _differing(before, training.state()) == []
 
 
-def test_parameters_without_a_proper_gradient_are_named() -> None:
+def test_the_gradient_check_names_parameters_without_a_proper_gradient() -> None:
     training = Training()
     model = training.model
     loss = loss_of(model, training.batch)
@@ -168,14 +168,14 @@ def test_parameters_without_a_proper_gradient_are_named() -> None:
     assert finding.endswith("gradient: weight (not finite), bias (none)")
 
 
-def test_a_loader_whose_batches_depend_on_the_global_seeds_is_found() -> None:
+def test_a_loader_whose_batches_depend_on_the_global_seeds_fails_the_check() -> None:
     assert checks.loader_is_seeded(Training().loader)
     shuffled = checks.loader_is_seeded(DataLoader(Noisy(), shuffle=True))  # type: ignore[arg-type]
     assert "seeds: batch[0][0], batch[0][1]" in repr(shuffled)
     assert "use sweeper.seeded_loader" in shuffled.remedy
 
 
-def test_a_checkpoint_restores_a_training() -> None:
+def test_the_checkpoint_check_passes_if_all_parts_of_a_training_are_restored() -> None:
     training = Training()
     result = checks.checkpoint_round_trip(step=step, **training.parts, epoch=3)
     assert result.finding.startswith(
@@ -203,7 +203,7 @@ class Averaged:
         pass
 
 
-def test_state_that_a_checkpoint_does_not_restore_is_named() -> None:
+def test_the_checkpoint_check_names_the_state_that_is_not_restored() -> None:
     result = checks.checkpoint_round_trip(
         layer=Forgetful(2, 2), step=lambda layer: nn.init.ones_(layer.bias).sum()
     )
@@ -275,7 +275,7 @@ def test_no_check_changes_the_training_that_follows_it(check: Callable[[Training
         (lambda: checks.checkpoint_round_trip(step=step), ValueError, "as in model=model"),
     ],
 )
-def test_wrong_arguments_are_refused_with_an_explanation(
+def test_checks_refuse_wrong_arguments_with_an_explanation(
     call: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -104,7 +104,7 @@ def test_a_random_collate_function_does_not_depend_on_the_workers() -> None:
     assert not same(alone, epochs(num_workers=0))
 
 
-def test_samples_are_loaded_with_one_thread_as_in_a_worker() -> None:
+def test_a_seeded_loader_without_workers_loads_samples_with_one_thread_as_a_worker_does() -> None:
     torch.set_num_threads(2)
     [[count, *_], *_] = seeded_loader(ThreadCounts(), batch_size=4)
     assert count == 1
@@ -140,7 +140,7 @@ def test_a_seeded_loader_continues_at_the_epoch_that_set_epoch_was_given() -> No
 @pytest.mark.parametrize(
     "workers", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["none", "two-persistent"]
 )
-def test_a_seeded_loader_that_loads_another_ones_state_continues_at_its_epoch(
+def test_a_seeded_loader_that_loads_the_state_of_another_loader_continues_at_its_epoch(
     workers: dict[str, Any],
 ) -> None:
     first: Any = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7, **workers)

@@ -63,7 +63,7 @@ def display(cells: Sequence[str], folder: Path, **env: str) -> Displayed:
 
 @pytest.fixture(scope="module")
 def displayed(tmp_path_factory: pytest.TempPathFactory) -> Displayed:
-    """Return the display messages of cells that a sweep has marked, but given no socket."""
+    """Return the display messages of cells that a sweep runs before reports have a socket."""
     return display(CELLS, tmp_path_factory.mktemp("ipython"), **{MARK_VARIABLE: "sweep"})
 
 

@@ -1,4 +1,4 @@
-"""Metrics that libraries log become points. The libraries themselves are in the journeys."""
+"""Metrics that a notebook's libraries log are reported. `tests/journeys` has the real libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeper.notebook_api.messages import OBSERVED_VARIABLE
 
 
 class SummaryWriter:
-    """The call of torch's class, which needs TensorBoard."""
+    """A stand-in for torch's class, which would need TensorBoard."""
 
     def add_scalar(
         self, tag: str, scalar_value: Any, global_step: int | None = None, walltime: Any = None
@@ -26,7 +26,7 @@ class SummaryWriter:
         pass
 
 
-def test_scalars_for_tensorboard_are_points_however_they_are_passed(
+def test_scalars_for_tensorboard_are_reported_whether_passed_by_position_or_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Any] = []
@@ -50,7 +50,7 @@ def test_scalars_for_tensorboard_are_points_however_they_are_passed(
 
 
 class Trainer:
-    """The calls of Lightning's class, and what its metrics hold after each."""
+    """A stand-in for Lightning's class. Each call changes its metrics, as in Lightning."""
 
     def __init__(self) -> None:
         self.callback_metrics: dict[str, float] = {}
@@ -72,7 +72,7 @@ class Trainer:
 
 
 class FitLoop:
-    """Lightning's class, which calls the hooks of the module."""
+    """A stand-in for Lightning's class, which calls the module's hooks at the end of an epoch."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
@@ -84,7 +84,7 @@ class FitLoop:
         self.trainer.current_epoch += 1
 
 
-def test_lightnings_metrics_become_points_of_their_epoch_and_of_validate_and_test(
+def test_lightnings_metrics_are_reported_at_their_epoch_and_after_validate_and_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Any] = []
@@ -136,7 +136,7 @@ class CallbackList:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_epoch_of_keras_is_one_report_wherever_a_version_defines_its_callbacks(
+def test_an_epoch_of_keras_is_one_report_wherever_the_version_defines_its_callbacks(
     layout: str, tmp_path: Path
 ) -> None:
     for path, source in LAYOUTS[layout].items():
@@ -182,9 +182,9 @@ def run_observed(script: str, folder: Path, *, run_id: str | None, **begun: int)
 
     Args:
         script: The script.
-        folder: Folder of the store, and of the folder for what has no run in the store.
-        run_id: Run id of the trial. None if the folder for what has no run is the store.
-        **begun: Number of steps that the earlier attempts have logged, by series.
+        folder: Folder of the MLflow store, and of a folder for calls that have no run in the store.
+        run_id: Run id of the trial. None if all calls are logged to the folder for such calls.
+        **begun: For each series, the number of steps that earlier attempts have logged.
     """
     temporary = (folder / "temporary").as_uri()
     mlflow = {
@@ -202,7 +202,7 @@ def run_observed(script: str, folder: Path, *, run_id: str | None, **begun: int)
 
 
 @pytest.mark.slow
-def test_a_notebook_whose_trial_gets_no_run_in_time_logs_to_a_temporary_folder(
+def test_a_notebook_whose_trial_gets_no_mlflow_run_in_time_logs_to_a_temporary_folder(
     tmp_path: Path,
 ) -> None:
     script = """if True:
@@ -222,10 +222,10 @@ class MlflowException(Exception):
 
 
 def run_in(looks: list[list[str] | None], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a trial's run and the URIs that it has used.
+    """Return the MLflow run of a trial, and a list of the URIs to which it has switched.
 
     Args:
-        looks: Run ids that each check for the run finds. None if MLflow does not answer.
+        looks: For each search for the run, the ids that it finds. None if MLflow does not answer.
         monkeypatch: Shortens the time between two checks.
     """
     monkeypatch.setattr(observing, "_LOOK_S", 0.0)

@@ -32,7 +32,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def put() -> None:
-    """An operation without a deterministic version, which also exists on a CPU."""
+    """Call an operation that has no deterministic version, not even on a CPU."""
     torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))
 
 

@@ -146,7 +146,7 @@ def test_a_name_that_is_not_assigned_means_a_keyword_or_a_functions_first_argume
         ),
     ],
 )
-def test_a_name_without_one_plain_value_is_refused_with_the_place_and_a_remedy(
+def test_a_name_without_one_plain_value_is_refused_with_the_line_and_a_remedy(
     cells: list[str], why: str
 ) -> None:
     assert Assignments(cells).why_not("lr") == (why or None)
@@ -196,7 +196,7 @@ def test_values_of_other_variables_are_not_replaced(source: str, expected: str) 
         "k = lr = 1",
     ],
 )
-def test_a_name_that_other_code_overwrites_is_refused_with_the_place(other: str) -> None:
+def test_a_name_that_other_code_overwrites_is_refused_with_both_lines(other: str) -> None:
     for code in (other, MAIN + indent(other, "  ")):
         why = str(Assignments(["lr = 0.1", "# more\n" + code]).why_not("lr"))
         assert "in code cell 1, line 1" in why
@@ -221,7 +221,7 @@ def test_a_name_that_other_code_overwrites_is_refused_with_the_place(other: str)
         "from x import *\nexec(y)\n%run z.py",
     ],
 )
-def test_a_schedule_or_an_equal_name_of_another_scope_does_not_prevent_a_sweep_of_a_name(
+def test_a_name_can_be_swept_although_code_updates_it_from_itself_or_another_scope_has_the_name(
     other: str,
 ) -> None:
     for code in (other, MAIN + indent(other, "  ")):
@@ -350,7 +350,7 @@ def test_attributes_of_classes_and_objects_are_replaced(
         (["A['lr'] = 0.1", "A |= {'lr': 3}"], "code cell 2, line 1"),
     ],
 )
-def test_an_attribute_with_another_value_is_refused_with_the_place(
+def test_an_attribute_that_gets_another_value_is_refused_with_the_line(
     cells: list[str], place: str
 ) -> None:
     assert place in str(Assignments(cells).why_not("A.lr"))
@@ -390,7 +390,7 @@ def test_an_item_of_an_inner_dict_that_other_code_overwrites_is_refused(other: s
 
 
 @pytest.mark.parametrize("update", ["A.update(lr=A['lr'] / 2)", "A.update(k=3)", "B.update(lr=3)"])
-def test_an_update_of_other_keys_or_of_a_schedule_does_not_prevent_a_sweep_of_an_item(
+def test_an_item_can_be_swept_although_update_computes_it_from_itself_or_sets_other_items(
     update: str,
 ) -> None:
     assert Assignments(["A = {'lr': 0.1}", update]).why_not("A.lr") is None
@@ -401,7 +401,7 @@ def test_an_item_that_code_deletes_after_its_use_can_be_swept() -> None:
     assert Assignments(cells).why_not("A.lr") is None
 
 
-def test_a_schedule_of_an_assigned_variable_is_known_if_bytecode_has_no_columns() -> None:
+def test_an_update_of_a_name_from_itself_is_found_if_python_runs_with_no_debug_ranges() -> None:
     cells = ["n, lr = 1, 0.1", "for _ in range(3):\n  lr = lr * 0.9\n  f(lr)", "f(lr)"]
     code = (
         "from sweeper.notebooks.assignments import Assignments\n"
@@ -477,7 +477,7 @@ def test_several_threads_may_parse_notebooks_at_once() -> None:
         (["lr = 0.1\nfit(lr)", "def change():\n  global lr\n  lr = 4", "lr = 3"], False),
     ],
 )
-def test_of_two_assignments_one_can_be_swept_as_cell_n_name_if_it_is_read_before_the_next(
+def test_one_of_two_assignments_can_be_swept_as_cell1_lr_if_code_reads_it_before_the_next_one(
     cells: list[str], can_be_swept: bool
 ) -> None:
     number = next(n for n, cell in enumerate(cells, 1) if cell.startswith("lr"))
@@ -510,7 +510,7 @@ def test_a_methods_default_is_used_if_an_object_of_unknown_class_calls_it_withou
         (["class T: pass", "class U(T):\n  def __init__(self, wd): super().__init__(5)"], None),
     ],
 )
-def test_a_positional_argument_has_the_name_of_its_parameter(
+def test_a_positional_argument_is_found_by_the_name_of_its_parameter(
     cells: list[str], value: float | None
 ) -> None:
     assert Assignments(cells).plain_value("wd") == value
@@ -545,7 +545,7 @@ def test_a_local_variable_of_init_is_no_attribute_of_its_class() -> None:
         ('"--batch"', "--size", False),
     ],
 )
-def test_an_option_that_the_notebook_passes_itself_is_refused(
+def test_an_argparse_option_that_the_notebook_itself_passes_is_refused(
     flags: str, given: str, is_passed: bool
 ) -> None:
     cell = f'p.add_argument({flags}, default=64)\na = p.parse_args(["{given}", "32"])'
@@ -553,7 +553,7 @@ def test_an_option_that_the_notebook_passes_itself_is_refused(
     assert (why is not None) is is_passed
 
 
-def test_the_remedy_for_an_option_without_a_default_knows_all_its_flags() -> None:
+def test_the_remedy_for_an_argparse_option_without_a_default_finds_it_by_its_second_flag() -> None:
     cells = ['p.add_argument("-l", "--lr", type=float)\na = p.parse_args([])', "f(a.lr)"]
     assert "pass `default=lr` in code cell 1" in Assignments(cells).remedy_for_unknown("lr")
 

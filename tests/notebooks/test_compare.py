@@ -191,7 +191,7 @@ def test_images_are_compared_but_widget_views_are_not() -> None:
     assert not str(compare(*widgets))
 
 
-def test_a_long_number_is_compared_in_time_that_grows_with_its_length() -> None:
+def test_two_numbers_of_200_000_digits_are_compared_in_less_than_a_second() -> None:
     began_s = time.process_time()
     found = compare(ran(printed("1" * 200_000)), ran(printed("1" * 199_999 + "2")))
     assert time.process_time() - began_s < 1

@@ -76,7 +76,7 @@ def test_an_executed_notebook_names_its_trial_at_once_and_its_ending_later(begin
     assert stored_in(file.path).items() >= expected.items()
 
 
-def test_a_run_keeps_the_series_of_a_failed_run_only_if_it_resumes_from_its_checkpoint(
+def test_the_second_run_of_a_trial_keeps_series_of_the_first_only_if_there_is_a_checkpoint(
     begin: Begin, tmp_path: Path
 ) -> None:
     folder = tmp_path / "checkpoints"
@@ -203,7 +203,7 @@ def test_the_series_of_an_earlier_attempt_are_kept_if_its_checkpoint_is_resumed(
     assert {name: list(points.steps) for name, points in series.items()} == kept
 
 
-def test_an_attempt_that_was_killed_before_its_first_report_states_the_points_of_the_one_before(
+def test_an_attempt_killed_before_its_first_report_keeps_the_points_of_the_previous_attempt(
     begin: Begin, tmp_path: Path
 ) -> None:
     folder = tmp_path / "checkpoints"

@@ -1,4 +1,4 @@
-"""Test the fingerprint of a study, and the texts about its changes."""
+"""Test the fingerprint of a study (code and settings that decide results) and its changes."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_the_fingerprint_has_code_and_imports_of_a_notebook_that_the_magic_run_r
         "from pathlib import Path\nPath('helpers.py').write_text(f'V = {x}')",
     ],
 )
-def test_a_module_that_the_notebook_writes_itself_is_not_frozen(
+def test_a_module_that_the_notebook_itself_writes_is_not_part_of_the_fingerprint(
     make: Make, tmp_path: Path, writes: str
 ) -> None:
     write(tmp_path, helpers="V = 0", other="V = 0")
@@ -244,7 +244,9 @@ def test_a_module_that_the_notebook_writes_itself_is_not_frozen(
 
 
 @pytest.mark.parametrize("code", ["import sys\nsys.path.append('{}')", "%run {}.py"])
-def test_local_code_that_cannot_be_read_is_left_out(make: Make, tmp_path: Path, code: str) -> None:
+def test_local_code_that_cannot_be_read_is_left_out_of_the_fingerprint(
+    make: Make, tmp_path: Path, code: str
+) -> None:
     write(tmp_path, helpers="")
     assert set(make(code.format("x" * 300), "import helpers")["files"]) == {"helpers.py"}
 

@@ -104,7 +104,9 @@ def test_an_argument_that_a_grid_search_or_set_params_overwrites_is_refused(
     why = cells.why_not(name)
     last = code.count("\n") + 1
     assert why is not None and f"another value in code cell 1, line {last}" in why
-    assert f"'{name}'" not in str(cells.why_not(name.rpartition(".")[2])), "it is recommended"
+    assert f"'{name}'" not in str(cells.why_not(name.rpartition(".")[2])), (
+        "the refused name is proposed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_an_argument_that_a_grid_search_or_set_params_overwrites_is_refused(
         ("m = SVC(C=1.0)\ndef tune():\n  m.set_params(C=9)", "m.C"),
     ],
 )
-def test_an_argument_can_be_swept_if_grid_search_or_set_params_set_it_only_possibly_or_elsewhere(
+def test_an_argument_can_be_swept_if_a_grid_search_or_set_params_may_leave_its_value_in_use(
     code: str, name: str
 ) -> None:
     assert Assignments([code]).why_not(name) is None
@@ -158,7 +160,7 @@ def test_an_argument_can_be_added_to_a_model_that_is_not_passed_to_a_grid_search
 )
 def test_the_table_of_defaults_agrees_with_the_installed_libraries(callee: str, name: str) -> None:
     module, _, owner = callee.rpartition(".")
-    pytest.importorskip(module.partition(".")[0])  # torch is left out beside the oldest versions
+    pytest.importorskip(module.partition(".")[0])  # tests of the oldest libraries lack torch
     stated = inspect.signature(getattr(importlib.import_module(module), owner)).parameters
     assert stated[name].default == _table()[callee][name]
 

@@ -105,7 +105,7 @@ FULL = TrialMetadata(
     is_infeasible=True,
     notices={Notice.NOT_REPLICABLE: ("put_",)},
 )
-#: Any JSON value. Numbers that no float holds, and text that no file holds, are among them.
+#: Any JSON value, even a number too large for a float, or text that UTF-8 cannot encode.
 JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -133,7 +133,7 @@ def test_metadata_that_a_trial_does_not_have_are_left_out_of_its_notebook() -> N
     assert {"params", "scores", "series", "attempt"}.isdisjoint(unwritten)
 
 
-@pytest.mark.slow  # it computes for a second
+@pytest.mark.slow  # the test computes for a second
 @given(st.dictionaries(st.sampled_from(sorted(FULL.encode())), JSON_VALUES, max_size=4))
 @settings(max_examples=200, deadline=None)
 def test_a_metadata_key_with_an_invalid_value_does_not_affect_other_keys(

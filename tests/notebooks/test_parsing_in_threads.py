@@ -15,7 +15,7 @@ import pytest
 import sweeper
 from sweeper.notebooks.cell_code import parse
 
-#: Nested, so that another thread often runs while a tree is made.
+#: Deeply nested code, so that another thread often runs while the syntax tree is made.
 CELL = "\n".join(f"x{n} = [{'(' * 20}{n}{',)' * 20}, f(a={{'k': {n}}})]" for n in range(30))
 
 
@@ -36,7 +36,7 @@ def _give_way(_phase: str, _facts: object) -> None:
     time.sleep(0)
 
 
-@pytest.mark.slow  # it computes for a second
+@pytest.mark.slow  # the test computes for a second
 def test_cells_are_parsed_while_other_threads_parse(hurried_threads: None) -> None:
     def parse_cells(_: int) -> int:
         return sum(len(parse(CELL).body) for _ in range(10))

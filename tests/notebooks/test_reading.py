@@ -59,7 +59,7 @@ def test_a_notebook_with_more_code_than_can_be_checked_in_seconds_is_refused(
         ResearchNotebook(tmp_path / "n.ipynb")
 
 
-@pytest.mark.slow  # it computes for a second
+@pytest.mark.slow  # the test computes for a second
 def test_many_unknown_names_are_refused_within_seconds(tmp_path: Path) -> None:
     lines = [f"y{number} = x + {number}" for number in range(1_000)]
     path = write_notebook(tmp_path / "n.ipynb", "\n".join(lines), parameters="x = 0.5")

@@ -14,7 +14,7 @@ from sweeper.testing import write_notebook
 
 
 @pytest.mark.parametrize("language", ["python", "Python 3", "ipython3", "", {"name": "python"}])
-def test_all_spellings_of_python_and_values_that_are_not_text_mean_python(
+def test_any_spelling_of_python_or_a_malformed_language_in_the_metadata_means_python(
     tmp_path: Path, language: object
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="lr = 1\nseed = 0")

@@ -223,7 +223,7 @@ def test_a_final_score_has_priority_over_its_series() -> None:
     assert found.series == {"acc": [(0, 1.0), (1, 9.0)]}
 
 
-# --- printed lines as they come ------------------------------------------------------------------
+# --- printed lines while a cell runs -------------------------------------------------------------
 
 
 class Heard:
@@ -260,7 +260,7 @@ def make_file(tmp_path: Any, make_spec: Callable[..., TrialSpec]) -> Any:
     return lambda: ExecutedNotebook(research.fresh_copy(), make_spec())
 
 
-def test_every_match_in_a_line_is_a_point_unless_its_group_has_matched_nothing() -> None:
+def test_every_match_in_a_printed_line_gives_a_value_unless_its_group_has_matched_nothing() -> None:
     observed = Heard(r"^(?:final )?loss=(\S+)?|loss=(?=$)")
     assert observed.read("final loss=3\nno loss=2\nloss=nan\nloss= loss=\nloss=n/a\n")[0] == 3.0
     assert [str(value) for value in observed.values] == ["3.0", "nan"]
@@ -294,7 +294,7 @@ def test_a_number_in_an_unfinished_printed_line_is_read_only_once() -> None:
     assert observed.values == [0.5, 0.25]
 
 
-def test_a_redrawn_progress_bar_gives_points_only_when_its_values_change() -> None:
+def test_a_redrawn_progress_bar_gives_values_of_a_score_only_when_they_change() -> None:
     observed = Heard()
     observed.read("\r10% loss=0.5", "\r20% loss=0.5", "\r30%", "\r40% loss=0.5", "\r50% loss=nan")
     observed.reader.settle()
@@ -361,7 +361,7 @@ def test_a_variable_does_not_replace_a_score_whose_pattern_matched_no_number() -
     assert (found.scores, found.series, found.unread) == ({}, {}, {"acc": "n/a"})
 
 
-@pytest.mark.slow  # it computes for a second
+@pytest.mark.slow  # the test computes for a second
 def test_numbers_are_found_in_a_line_that_never_ends(make_file: Any) -> None:
     """Each number is found once, as soon as the line is long enough to be cut."""
     observed = Heard()
@@ -388,14 +388,14 @@ def test_a_printed_number_is_read_completely_even_if_a_group_matches_only_a_part
     assert one.read("8,453\n") == [8453.0]
 
 
-def test_two_equal_printed_lines_are_two_points() -> None:
+def test_two_equal_printed_lines_give_two_values_of_a_score() -> None:
     assert Heard().read("loss=1\nloss=1\n", "loss=1\r\nloss=1\r\n") == [1.0] * 4
 
 
 @given(
     st.lists(st.sampled_from(["loss=1", "loss=2", " ", "\n", "\r", "x"]), max_size=30), st.data()
 )
-def test_printed_points_do_not_depend_on_how_the_text_is_split_into_pieces(
+def test_printed_scores_do_not_depend_on_how_the_text_is_split_into_pieces(
     parts: list[str], data: Any
 ) -> None:
     text = "".join(parts)
@@ -409,7 +409,7 @@ def test_printed_points_do_not_depend_on_how_the_text_is_split_into_pieces(
     assert pieces.values == whole.values
 
 
-def test_a_display_of_scores_is_a_point_without_a_step() -> None:
+def test_a_displayed_score_has_a_value_and_no_step() -> None:
     for data, value in ((glued("acc", 0.5), 0.5), (recorded(acc=1), 1.0)):
         point = displayed_point(data["data"])
         assert point == Point(step=None, metrics={"acc": value}, source=PointSource.DISPLAYED)

@@ -1,4 +1,4 @@
-"""The seeds that a notebook gives libraries: which are found, and how a trial's replaces them."""
+"""Test which seeds are found in a notebook's calls, and how a trial's seed replaces them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test cells with the tag `shared`: which are refused, and when the tag is advised."""
+"""Test the tag `shared` of cells that run once for all trials: when is it refused, or advised?"""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_shared_cell_that_uses_a_swept_name_is_refused(
 def test_a_shared_cell_after_a_parameters_cell_that_uses_a_swept_name_is_refused(
     parameters: str, named: str, tmp_path: Path
 ) -> None:
-    """The parameters cell runs once, too. Only what it assigns and does not read is set later."""
+    """The parameters cell runs once, too, so a trial cannot set a name that this cell reads."""
     path = write_notebook(tmp_path / "nb.ipynb", "rows = 1", parameters=parameters, shared=1)
     with pytest.raises(NotebookError) as refused:
         check_shared_cells(ResearchNotebook(path), {*OWN, "CFG.rate"})

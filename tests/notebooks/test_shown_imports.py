@@ -15,7 +15,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_imports_at_the_top_level_of_cells_and_local_modules_are_shown_in_order(
+def test_imports_at_the_top_level_of_cells_and_local_modules_are_predicted_in_order(
     folder: Path,
 ) -> None:
     cells = [

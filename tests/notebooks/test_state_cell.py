@@ -1,4 +1,4 @@
-"""Test the first cell of an executed notebook's file, and that only people see it."""
+"""Test the first cell of an executed notebook: it states the trial for people; code ignores it."""
 
 from __future__ import annotations
 

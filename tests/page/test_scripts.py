@@ -20,8 +20,9 @@ OWN = sorted(path for path in ASSETS.glob("*.js") if path.name != "echarts.min.j
 needs_node = pytest.mark.skipif(NODE is None, reason="needs node")
 
 
-#: Program that answers each line of its input, a JSON text: the value of an expression about
-#: `numbers` and `scales`, or nothing for the path of a script that can be parsed.
+#: A program for node that answers each line of its input, a JSON text. The answer to an expression
+#: about `numbers` and `scales` is its value. The answer to the path of a script is null if node can
+#: parse the script, and otherwise an error.
 ANSWERING = """
 const vm = require('vm'), fs = require('fs');
 for (const file of FILES) vm.runInThisContext(fs.readFileSync(file, 'utf8'));

@@ -1,4 +1,7 @@
-"""If trials can be frozen, `pruner: auto` decides which are frozen, continue, or are pruned."""
+"""`pruner: auto` decides which trials are frozen, continue, or are pruned.
+
+A frozen trial is paused, so that another trial gets its slot. The frozen trial may continue later.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ STEPS = 18  # trials are judged after a ninth of their steps, so first after two
 
 
 def shape(end: float, steps: int = STEPS) -> list[float]:
-    """Return a curve that approaches its end by a power of the steps."""
+    """Return a learning curve whose distance to `end` shrinks as 1 / (step + 1)."""
     return [end - 0.3 * (end + 0.2) / (step + 1) for step in range(steps)]
 
 
@@ -55,7 +58,9 @@ def test_before_any_trial_has_completed_the_first_and_the_leading_trial_continue
 
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["maximize", "minimize"])
-def test_at_the_end_the_most_promising_trials_continue_until_none_can_win(sign: int) -> None:
+def test_once_all_trials_have_begun_the_most_promising_frozen_ones_continue_until_none_can_win(
+    sign: int,
+) -> None:
     def scale(value: float) -> float:
         return sign * 1e6 * value + 3
 
@@ -72,11 +77,11 @@ def test_at_the_end_the_most_promising_trials_continue_until_none_can_win(sign: 
     assert str(best).endswith(f"completed trials has {scale(shape(1.3)[-1]):.6g}")
 
 
-def test_a_frozen_trial_that_was_judged_too_early_has_priority_over_new_trials() -> None:
+def test_a_trial_frozen_with_too_few_steps_for_a_prediction_has_priority_over_new_ones() -> None:
     assert PredictivePruner().thaw(study(completed=ENDED, frozen=[[0.1]]), to_begin=9) == 3
 
 
-def test_of_four_slots_one_continues_a_frozen_trial_while_new_trials_are_left() -> None:
+def test_only_one_of_four_slots_continues_a_frozen_trial_while_new_trials_are_left() -> None:
     pruner = PredictivePruner()
     beginning = [shape(0.5, 1)] * 3
     assert pruner.thaw(study(completed=ENDED, frozen=EARLY, running=beginning), to_begin=9) == 6
@@ -139,7 +144,10 @@ def test_freezing_keeps_the_winner_and_saves_most_of_the_training() -> None:
 
 
 def replay(curves: Sequence[Sequence[float]], *, jobs: int) -> tuple[int, list[int]]:
-    """Return the number of trained steps, and the trials that complete, as a scheduler would do."""
+    """Train trials with these curves, as a scheduler would.
+
+    Return the number of trained steps, and the numbers of the trials that complete.
+    """
     pruner, begun, trained = PredictivePruner(), 0, 0
     seen: dict[int, Curve] = {}
     all_seen = Curves(by_number=seen, sign=1.0)

@@ -40,7 +40,7 @@ def padding_of(space: Any) -> Padding:
         ({"optimizer": SGD}, {"optimizer": ADAM}, False),
     ],
 )
-def test_a_param_of_a_closed_branch_does_not_change_a_candidates_padded_point(
+def test_candidates_that_differ_only_in_a_param_of_a_closed_branch_are_padded_to_the_same_point(
     one: dict[str, float], other: dict[str, float], is_same: bool
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -61,7 +61,7 @@ def test_only_params_of_open_branches_get_a_gradient() -> None:
     assert (gradient["lr"], gradient["momentum"], gradient["warmup"]) == (1, 1, 0)
 
 
-def test_a_long_range_with_steps_is_continuous_and_its_values_are_rounded() -> None:
+def test_a_long_range_with_steps_is_modelled_as_continuous_and_its_values_are_rounded() -> None:
     padding = padding_of(
         {
             "width": {"low": 8, "high": 1024, "log": True},
@@ -76,7 +76,7 @@ def test_a_long_range_with_steps_is_continuous_and_its_values_are_rounded() -> N
     assert isinstance(params["width"], int)
 
 
-def test_a_range_without_a_step_in_its_middle_is_padded_with_the_nearest_step() -> None:
+def test_a_param_of_a_closed_branch_is_padded_with_a_value_at_the_middle_of_its_range() -> None:
     space = {
         "even": {"low": 64, "high": 1024, "step": 64},
         "rate": {"low": 0.0, "high": 0.3, "step": 0.1},
@@ -114,7 +114,7 @@ def test_the_gaussian_process_finds_the_better_branch_and_its_best_params(begin:
     assert sum(float(momentum) > 0.8 for momentum in late) >= 4
 
 
-def test_the_gaussian_process_does_not_see_the_trial_that_is_being_proposed_as_running() -> None:
+def test_the_trial_whose_params_are_being_proposed_is_hidden_from_the_gaussian_process() -> None:
     study = optuna.create_study()
     _ran(study, optimizer="adam", lr=0.1, warmup=5)
     study.ask()

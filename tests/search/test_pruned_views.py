@@ -38,7 +38,7 @@ def seen(
     learned: Sequence[FrozenTrial] = (),
     is_clipped: bool = False,
 ) -> list[float | None]:
-    """Return the values of the trials that count as completed for the sampler."""
+    """Return the scores of the trials that the sampler sees as completed."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction=direction)
     study.add_trials(trials)
@@ -72,7 +72,7 @@ def test_frozen_and_pruned_trials_have_predicted_scores_and_running_ones_have_no
     assert seen(*CURVES, running) == [one.value for one in CURVES]
 
 
-def test_a_frozen_trial_that_fails_while_a_proposal_is_made_counts_as_it_was_before() -> None:
+def test_a_frozen_trial_that_fails_while_a_proposal_is_made_still_counts_as_frozen() -> None:
     study = optuna.create_study(direction="maximize")
     frozen = trial(TrialState.RUNNING, 0.25)
     frozen.user_attrs = {RECORD: {"state": "frozen"}}
@@ -171,7 +171,7 @@ def failed(reason: Reason, x: float = 0.25) -> FrozenTrial:
 
 @pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])
 @pytest.mark.parametrize("reason", [Reason.CELL_ERROR, Reason.NOT_FINITE, Reason.TIME_LIMIT])
-def test_a_trial_that_failed_by_its_params_counts_as_the_worst_trial(
+def test_a_trial_that_failed_because_of_its_params_counts_as_the_worst_trial(
     reason: Reason, direction: Direction, worst: float
 ) -> None:
     assert seen(*CURVES, failed(reason), direction=direction)[-1] == worst
@@ -194,7 +194,7 @@ def losses(*values: float) -> list[FrozenTrial]:
 
 
 def test_a_completed_trial_that_is_far_worse_than_all_others_counts_as_a_bad_one() -> None:
-    """Otherwise a Gaussian process would see two kinds of trials, and no other difference."""
+    """Next to a score of 1e6, a Gaussian process could not tell the other trials apart."""
     clipped = seen(*losses(0.25, 0.3, 0.35, 1e6), direction="minimize", is_clipped=True)
     assert clipped == pytest.approx([0.25, 0.3, 0.35, 0.625])
 
@@ -205,7 +205,7 @@ def test_clipping_an_outlier_of_an_earlier_study_leaves_its_other_scores_unchang
     assert clipped == pytest.approx([0.25, 0.25, 0.3, 0.5, 0.35])
 
 
-def test_importances_and_surfaces_see_the_scores_of_completed_trials_as_they_are() -> None:
+def test_importances_and_score_surfaces_use_the_unclipped_scores_of_completed_trials() -> None:
     assert seen(*losses(0.25, 0.3, 0.35, 1e6), direction="minimize") == [0.25, 0.3, 0.35, 1e6]
 
 

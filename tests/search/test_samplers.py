@@ -33,7 +33,7 @@ def test_every_sampler_that_can_be_named_can_be_made(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*PRUNERS} - {"threshold"}))
 def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
-    """`threshold` needs a bound, which has no sensible default."""
+    """The pruner `threshold` is left out: it needs a bound, which has no sensible default."""
     assert make_pruner(settings(pruner=name))
 
 
@@ -81,7 +81,7 @@ def test_auto_chooses_a_sampler_by_the_number_of_trials(trials: int, space: Any,
     assert SamplerFactory(settings(space=space, trials=trials)).name == name
 
 
-def test_tpe_makes_every_second_proposal_of_auto_from_the_25th_on_and_none_of_gp() -> None:
+def test_tpe_makes_every_second_proposal_of_sampler_auto_from_number_25_on_and_none_of_gp() -> None:
     auto, gp = (SamplerFactory(settings(sampler=name)) for name in ("auto", "gp"))
     # With one repeat each, proposal n has the trial number 2n.
     made = [auto.make(2 * index, index) for index in range(22, 29)]
@@ -91,7 +91,7 @@ def test_tpe_makes_every_second_proposal_of_auto_from_the_25th_on_and_none_of_gp
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
-def test_an_option_is_an_argument_of_the_subclass_or_of_optunas_class(
+def test_options_of_a_sampler_are_the_arguments_of_our_subclass_and_of_optunas_class(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base: Any = factory._CLASSES[name]

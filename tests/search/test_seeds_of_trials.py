@@ -1,4 +1,4 @@
-"""The seeds of trials."""
+"""Test that trials have the same seeds in every version of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the scores that the study's Gaussian process predicts over two params."""
+"""Test surfaces: the scores that a study's Gaussian process predicts over two of its params."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def study_of(space: SearchSpace, score: Callable[[dict[str, Any]], float]) -> op
     return study
 
 
-def test_the_first_surface_is_of_the_two_interacting_params_and_predicts_their_true_score() -> None:
+def test_the_first_surface_is_over_the_interacting_params_and_predicts_the_true_score() -> None:
     space = space_of(SPACE)
 
     def loss(params: dict[str, Any]) -> float:
@@ -77,7 +77,7 @@ def test_params_with_additive_effects_do_not_interact_and_an_outlier_changes_lit
     assert surface["means"][5][0] < surface["means"][5][-1] < 2
 
 
-def test_a_single_param_has_no_surface() -> None:
+def test_a_single_param_has_no_surface_of_predicted_scores() -> None:
     space = space_of({"x": {"low": 0.0, "high": 1.0}})
     study = study_of(space, lambda params: float(params["x"]))
     assert surfaces_of(ScoreModels(study, space, ["loss"]), {"loss": ["x"]}) == {}
@@ -87,7 +87,7 @@ class StoppedError(Exception):
     pass
 
 
-def test_surfaces_and_importances_can_be_stopped_before_each_of_their_steps() -> None:
+def test_score_surfaces_and_importances_can_be_stopped_before_each_of_their_steps() -> None:
     space = space_of({"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}})
     study = study_of(space, lambda params: float(params["x"] * params["y"]))
 

@@ -55,7 +55,9 @@ def test_the_text_of_an_address_has_no_password(url: str, text: str) -> None:
         ("mysql://host/db?password=***", "mysql://host/db"),
     ],
 )
-def test_a_library_gets_the_password_and_never_its_mask(url: str, full: str) -> None:
+def test_a_library_gets_an_address_with_the_password_and_never_with_its_mask(
+    url: str, full: str
+) -> None:
     assert Address.of(url).full == full
 
 
@@ -90,7 +92,7 @@ def test_passwords_are_removed_from_messages_of_libraries(message: str) -> None:
     assert ":x@" not in scrubbed
 
 
-def test_the_message_for_a_missing_driver_has_its_package() -> None:
+def test_the_message_about_a_missing_database_driver_names_the_package_to_install() -> None:
     def missing(module: str) -> str | None:
         try:
             try:
@@ -108,7 +110,7 @@ def test_the_message_for_a_missing_driver_has_its_package() -> None:
     assert driver_missing(ValueError("else")) is None
 
 
-#: A path of any names that a file system takes, bytes that are no UTF-8 among them.
+#: Paths of any names that a file system accepts, even if their bytes are not UTF-8.
 paths = st.lists(
     st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1)
     | st.binary(min_size=1)
@@ -132,7 +134,7 @@ def test_the_url_of_a_file_has_no_escapes_if_none_are_needed() -> None:
         assert str(Address.of_file(Path(path))) == f"sqlite:///{path}"
 
 
-def test_a_file_path_with_the_words_of_a_secret_is_kept_unchanged() -> None:
+def test_a_file_path_that_contains_words_such_as_password_is_kept_unchanged() -> None:
     file = Path("/a?token=b&password=***/study.db")
     assert Address.of(str(Address.of_file(file))).file == file
 

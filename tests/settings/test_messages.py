@@ -47,7 +47,7 @@ def test_the_first_20_mistakes_are_listed_and_further_ones_are_counted(
     assert lines[-1].endswith("and 980 more")
 
 
-def test_the_hint_names_the_most_similar_known_name_or_all_names() -> None:
+def test_the_hint_about_an_unknown_name_is_the_most_similar_known_name_or_all_names() -> None:
     assert nearest("learning_rte", ["learning_rate", "width"]) == "did you mean 'learning_rate'?"
     assert nearest("zzz", ["lr", "width"]) == "known: lr, width"
     assert nearest("zzz", []) == "none is known"
@@ -68,7 +68,7 @@ def test_the_hint_names_the_most_similar_known_name_or_all_names() -> None:
         ([[[[[[1]]]]]], "[[[[…]]]]"),
     ],
 )
-def test_a_value_in_a_message_is_yaml(value: Any, text: str) -> None:
+def test_a_value_in_a_message_is_written_as_yaml(value: Any, text: str) -> None:
     assert as_yaml(value) == text
 
 

@@ -195,7 +195,7 @@ def test_a_studys_default_name_is_its_files_name_without_illegal_characters(
 
 
 @given(stem=st.text(min_size=1))
-def test_a_name_made_from_any_file_name_is_legal(stem: str) -> None:
+def test_a_study_name_that_is_made_from_any_file_name_is_legal(stem: str) -> None:
     name = study_name_of(stem)
     assert checked_study_name(name) == name
 

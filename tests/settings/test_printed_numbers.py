@@ -158,8 +158,7 @@ def test_text_that_is_not_a_number_or_is_ambiguous_has_no_value(text: str) -> No
         (r"loss=(\d)", "loss=0.31", 0.31),
         (r"loss=([0-9.]+)", "loss=0,31", None),
         (r"loss: ([0-9.]+)", "loss: 5.2k", 5200.0),
-        # If a wildcard matched the sign, the sign belongs to the number; a sign in the pattern does
-        # not.
+        # A sign belongs to the number if a wildcard matched it, and not if the pattern states it.
         (r"loss\D*([0-9.]+)", "loss: -0.31", -0.31),
         (r"loss.*?([0-9.]+)", "loss \u22120.31", -0.31),
         (r"val.*?([0-9.]+)", "val-0.31", 0.31),
@@ -252,7 +251,7 @@ def test_a_pattern_whose_optional_group_matches_nothing_gives_no_number() -> Non
     assert numbers(r"loss=([0-9.]+)?", "loss=") == []
 
 
-def test_terminal_codes_are_ignored() -> None:
+def test_escape_codes_of_terminals_are_removed_from_printed_text() -> None:
     assert without_codes("\x1b[1mloss\x1b[0m: \x08\x08\x1b[38;5;2m0.31\x1b[0m") == "loss: 0.31"
 
 
@@ -266,7 +265,9 @@ def test_the_time_to_read_a_line_is_proportional_to_its_length() -> None:
 @pytest.mark.parametrize(
     "pattern", [r"a(\d+", r"\p{L}(\d+)", r"(?:loss){e<=1}=(\d+)", "([[:digit:]]+)"]
 )
-def test_a_pattern_that_libraries_understand_differently_is_refused(pattern: str) -> None:
+def test_a_pattern_that_the_libraries_re_and_regex_understand_differently_is_refused(
+    pattern: str,
+) -> None:
     with pytest.raises(ValueError):
         compile_pattern(pattern)
     assert compile_pattern(r"\{e\}: {loss} x{2,3} (\d+)").groups == 1

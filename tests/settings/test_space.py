@@ -93,7 +93,7 @@ def test_a_range_in_the_form_of_another_tool_is_refused_with_the_equivalent_entr
     read_dimension(read_yaml(written))
 
 
-def test_a_range_whose_bounds_are_logarithms_is_refused_with_the_form_of_a_range_here() -> None:
+def test_a_range_whose_bounds_are_logarithms_is_refused_with_a_form_that_takes_the_values() -> None:
     with pytest.raises(ValidationError, match="log: true}, with the values and not their log"):
         read_dimension({"min": -2, "max": 0, "distribution": "log_uniform"})
 
@@ -108,7 +108,7 @@ def test_too_many_choices_are_refused_with_the_limit() -> None:
         read_dimension(list(range(10_001)))
 
 
-def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
+def test_a_choice_may_be_a_list_in_the_short_and_the_long_form_of_a_dimension() -> None:
     for entry in ([[32], [64, 64]], {"choices": [[32], [64, 64]]}, [(32,), (64, 64)]):
         choices = read_dimension(entry)
         assert isinstance(choices, ChoiceDimension)
@@ -187,7 +187,7 @@ def test_a_dimension_knows_its_number_of_values_or_none_if_it_is_continuous(
     assert read_dimension(entry).count() == count
 
 
-# --- branches ------------------------------------------------------------------------------------
+# --- branches: params that exist only for some values of another param ---------------------------
 
 
 def test_the_value_1_does_not_open_a_branch_with_the_condition_true() -> None:
@@ -202,7 +202,7 @@ def test_a_param_counts_as_missing_only_if_its_branch_is_open() -> None:
     assert not space.missing({"optimizer": "sgd", "nesterov": False, "width": 16})
 
 
-def test_a_list_opens_a_branch_whose_when_has_a_list_of_lists() -> None:
+def test_a_value_that_is_a_list_opens_a_branch_whose_condition_contains_this_list() -> None:
     space = space_of(
         layers=[[], [32], [64, 64], [64.0, 64]],
         x={"low": 0, "high": 1, "when": {"layers": [[], [64, 64]]}},
@@ -247,7 +247,7 @@ def test_params_of_branches_that_exclude_each_other_are_refused() -> None:
         space.check_params({"y": 1, "z": 1})
 
 
-def test_the_time_to_count_a_space_does_not_explode_with_its_branches() -> None:
+def test_the_time_to_count_a_space_does_not_grow_exponentially_with_its_branches() -> None:
     layers: dict[str, Any] = {"net": ["small", "large"]}
     for i in range(40):
         layers[f"op{i}"] = {"choices": ["a", "b", "c", "d"], "when": {"net": "large"}}

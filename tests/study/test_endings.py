@@ -1,4 +1,4 @@
-"""Executed notebooks state ends of trials that the study may not know."""
+"""A notebook may say that its trial has ended, although the study's database does not."""
 
 from __future__ import annotations
 
@@ -45,22 +45,23 @@ def write_completed(spec: TrialSpec, scores: Mapping[str, float]) -> None:
 
 
 @pytest.mark.parametrize("state", [RUNNING, STOPPED, COMPLETED])
-def test_a_notebook_states_an_end_unknown_to_the_study_only_if_the_study_lacks_that_attempt(
+def test_a_trials_end_in_a_notebook_is_unknown_to_the_study_only_if_the_study_lacks_the_attempt(
     tmp_path: Path, state: TrialState
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")
     path = write_end(paths, attempt=2)
     assert unknown_end([], FACTS, paths) == path
     assert unknown_end([record_of(paths, 1, state)], FACTS, paths) == path
-    # Known: a cluster's worker may be lost after its notebook has arrived and before its answer.
+    # The study knows this attempt, but perhaps not its end: a cluster's worker may be lost after
+    # its notebook has arrived and before its answer.
     assert unknown_end([record_of(paths, 2, state)], FACTS, paths) is None
-    # Known: the third attempt may be killed before it has renamed the second one's notebook.
+    # The study knows a later attempt, which may be killed before it renames the second's notebook.
     assert unknown_end([record_of(paths, 3, state)], FACTS, paths) is None
     assert unknown_end([], replace(FACTS, id="another"), paths) is None
 
 
 @pytest.mark.parametrize("scores", [{}, {"loss": 0.5}, {"acc": math.nan}, {"acc": math.inf}])
-def test_a_notebook_without_a_finite_score_for_each_objective_does_not_state_an_end(
+def test_a_notebook_without_a_finite_score_for_each_objective_does_not_count_as_a_trials_end(
     tmp_path: Path, scores: Mapping[str, float]
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")

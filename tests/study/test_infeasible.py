@@ -128,7 +128,7 @@ def test_out_of_memory_stated_only_in_the_notebook_is_final_only_if_the_trial_sh
     record.notebook.parent.mkdir()
     file.write()
     again = opened.again().ask()
-    if is_infeasible:  # it was written before the sweep was killed
+    if is_infeasible:  # the notebook's end is used, so the next trial follows
         assert (again.number, opened.again().study.records()[0].is_infeasible) == (1, True)
     else:
         assert (again.number, again.attempt) == (0, 2)

@@ -41,9 +41,10 @@ class Slots:
     """Slots whose trials take random times in a simulated clock, so that tests do not wait.
 
     Args:
-        order: Whether the order is fixed, for this many slots at first.
         seed: Seed of the times.
-        ends: Returns how a trial ends that does not complete.
+        jobs: Number of slots at first.
+        order: Whether the order is fixed.
+        ends: Returns the outcome of a trial that does not complete. None for all others.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ Make = Callable[..., Slots]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_proposals_do_not_depend_on_which_trials_end_first_nor_on_kills_nor_on_later_slots(
+def test_proposals_depend_neither_on_the_order_of_ends_nor_on_kills_nor_on_slots_after_a_restart(
     make: Make, sampler: str
 ) -> None:
     if sampler == "cmaes":

@@ -1,27 +1,28 @@
-"""A study that confirms trials makes the runs of its plan, and no others."""
+"""A study that confirms trials by runs on fresh seeds makes the runs of its plan, and no others."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from opened_studies import Opened, completed
 from studies import trial_record
 
-from sweeper.trials import TrialRecord, plan_of
+from sweeper.trials import RerunPlan, TrialRecord
 
 SEEDS = [100, 101, 102]
 
 
-def plan(n_trials: int, n_seeds: int) -> dict[str, Any]:
+def plan(n_trials: int, n_seeds: int) -> RerunPlan:
     found = [
         trial_record(number, params={"x": number / 10}, scores={"acc": 0.5})
         for number in range(n_trials)
     ]
-    return plan_of(found, SEEDS[:n_seeds], objective="acc", direction="maximize")
+    return RerunPlan.of_trials(found, SEEDS[:n_seeds], objective="acc", direction="maximize")
 
 
-def resumed(opened: Opened, wanted: dict[str, Any], *, has_changed: bool = False) -> Opened:
+def resumed(opened: Opened, wanted: RerunPlan, *, has_changed: bool = False) -> Opened:
     """Return the study as the next sweep with this plan opens it."""
     again = opened.again(trials=opened.study.n_confirming(wanted, has_changed=has_changed))
     again.study.confirm(wanted, has_changed=has_changed)
@@ -29,7 +30,7 @@ def resumed(opened: Opened, wanted: dict[str, Any], *, has_changed: bool = False
 
 
 def runs_left(opened: Opened) -> list[TrialRecord]:
-    """Make all runs that the study still makes."""
+    """Make all runs that are left. Return their records."""
     made = []
     while (record := opened.next()) is not None:
         made.append(opened.study.tell(record.number, completed()))
@@ -68,8 +69,8 @@ def test_an_interrupted_confirming_run_is_resumed_first_and_then_only_runs_of_th
     begin: Any,
 ) -> None:
     opened = resumed(begin(trials=1), plan(2, 2))
-    opened.ask()  # It was killed with its sweep.
-    later = {**plan(3, 2), "trials": plan(3, 2)["trials"][2:]}
+    opened.ask()  # This run was killed with its sweep.
+    later = replace(plan(3, 2), trials=plan(3, 2).trials[2:])
     again = resumed(opened, later)
     assert [(run.params["x"], run.seed) for run in runs_left(again)] == [
         (0.0, 100),
@@ -80,7 +81,7 @@ def test_an_interrupted_confirming_run_is_resumed_first_and_then_only_runs_of_th
 
 def test_an_interrupted_confirming_run_with_earlier_code_is_not_resumed(begin: Any) -> None:
     before = resumed(begin(trials=1), plan(2, 2))
-    before.ask()  # It was killed with its sweep.
+    before.ask()  # This run was killed with its sweep.
     after = resumed(before, plan(2, 2), has_changed=True)
     assert [run.number for run in runs_left(after)] == [4, 5, 6, 7]
     assert after.study.records()[0].is_final

@@ -86,7 +86,7 @@ def test_lists_can_be_queued_by_the_parameters_file_and_by_hand(begin: Any) -> N
     assert opened.again().ask().params == asked[1].params
 
 
-def test_a_proposal_has_no_param_outside_of_its_branch(begin: Any) -> None:
+def test_a_conditional_param_is_proposed_only_if_its_condition_holds(begin: Any) -> None:
     opened = begin(BRANCHES)
     records = [opened.ask() for _ in range(5)]
     for record in records:
@@ -131,7 +131,7 @@ def tried_by(opened: Opened) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_a_grid_ends_when_each_combination_has_run_although_one_was_queued_besides(
+def test_a_grid_ends_when_each_combination_has_run_even_if_one_was_also_queued_separately(
     begin: Any, by_hand: bool
 ) -> None:
     twice = {"a": 1, "b": 1}
@@ -182,7 +182,7 @@ def test_qmc_continues_its_sequence_after_a_fixed_order(begin: Any) -> None:
 
 
 @pytest.mark.parametrize("low", [0.0, 0.6])
-def test_earlier_trials_outside_of_a_range_that_became_narrower_are_left_out(
+def test_proposals_stay_in_a_narrowed_range_although_earlier_trials_are_outside_of_it(
     begin: Any, low: float
 ) -> None:
     opened = begin(sampler="tpe")
@@ -235,7 +235,7 @@ def test_a_trial_that_another_process_queues_with_values_outside_of_the_space_do
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_trial_that_another_tool_left_running_is_run_in_the_first_call_as_in_later_ones(
+def test_a_trial_that_optuna_left_running_runs_first_in_the_first_sweep_and_in_later_ones(
     tmp_path: Path, calls: int
 ) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
@@ -392,7 +392,7 @@ def test_a_trial_queued_by_hand_runs_in_a_study_that_has_all_its_trials(begin: A
     assert opened.again(trials=2).ask().number == 1
 
 
-def test_a_trial_queued_by_hand_takes_the_number_of_a_prepared_proposal_which_moves_on(
+def test_a_trial_queued_by_hand_gets_the_number_of_a_prepared_proposal_which_gets_the_next_one(
     begin: Any,
 ) -> None:
     opened = begin(trials=3)

@@ -22,7 +22,7 @@ from sweeper.study.proposals import QUEUED, SEED
 from sweeper.study.rebuilt import write_study
 from sweeper.study.study import Study
 from sweeper.testing import write_notebook
-from sweeper.trials import TrialOutcome, TrialState, plan_of
+from sweeper.trials import RerunPlan, TrialOutcome, TrialState
 
 SETTINGS = small_settings(
     "again", objective={"acc": "maximize"}, study={"trials": 2, "pruner": "none"}
@@ -84,7 +84,7 @@ def test_a_confirming_study_without_one_of_its_notebooks_makes_only_that_run_aga
     tmp_path: Path,
 ) -> None:
     found = trial_record(7, params={"x": 0.5}, scores={"acc": 0.9})
-    plan = plan_of([found], [1, 2], objective="acc", direction="maximize")
+    plan = RerunPlan.of_trials([found], [1, 2], objective="acc", direction="maximize")
     queued = {"user_attrs": {SEED: 1}, "system_attrs": {QUEUED: {"x": 0.5}}}
     stored = SOUND | {"proposal": PROPOSAL | queued}
     metadata = TrialMetadata.decode(stored)

@@ -1,4 +1,4 @@
-"""Proposals run several times, samplers see their means, and the best mean wins."""
+"""Each proposal runs on several seeds or folds. Samplers see the mean, and the best mean wins."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_fold_of_a_repeat_is_a_param_that_no_sampler_chooses(repeat: Any) ->
 
 
 @pytest.mark.slow  # scikit-learn or torch is imported
-def test_a_start_trial_without_the_param_that_opens_its_branch_is_queued_only_once(
+def test_a_start_trial_that_states_only_a_conditional_param_is_queued_only_once(
     repeat: Any,
 ) -> None:
     space = {"opt": ["adam", "sgd"], "m": {**RANGE["x"], "when": {"opt": "sgd"}}}

@@ -42,7 +42,7 @@ def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
     assert more.next() is None
 
 
-def test_a_trial_that_ends_while_a_slot_thaws_it_stays_ended(begin: Any) -> None:
+def test_a_trial_that_ends_while_a_slot_continues_it_after_a_freeze_stays_ended(begin: Any) -> None:
     opened = begin(trials=2)
     ended = opened.study.tell(opened.ask().number, completed(0.5))
     assert opened.study.note_state(ended.number, RUNNING) == ended
@@ -168,7 +168,7 @@ def test_a_trial_that_was_killed_before_it_had_params_keeps_its_number(begin: An
     assert opened.next() is None
 
 
-def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any) -> None:
+def test_trials_of_a_killed_sweep_can_be_marked_as_stopped_without_running_them(begin: Any) -> None:
     opened = begin()
     running = opened.ask()
     loaded = Study.load(opened.storage.url, opened.settings.name)

@@ -1,4 +1,4 @@
-"""A study's storage is unavailable for a while, or lost. Locks keep other sweeps away."""
+"""A study's storage is unavailable for a while, or lost. Locks keep other sweeps out of a study."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_storage_in_a_path_with_special_characters_uses_exactly_that_file(tmp_
     assert {path.parent for path in found} == {tmp_path / name for name in NASTY}
 
 
-# --- it goes away and comes back --------------------------------------------------------------
+# --- a storage that is unavailable for a while ------------------------------------------------
 
 
 class LosesAnswers(sqlite3.Connection):
@@ -199,7 +199,7 @@ def test_an_unavailable_storage_raises_at_once_before_the_first_trial(
             begin(connect_args={"timeout": 0.01}).study.note_facts(trials=1)
 
 
-# --- it is lost -------------------------------------------------------------------------------
+# --- a storage that is lost -------------------------------------------------------------------
 
 
 def test_a_storage_file_removed_during_a_sweep_is_not_created_again(
@@ -249,7 +249,7 @@ def test_a_damaged_storage_file_is_noticed_at_the_next_write_and_at_opening(
             Study.open(f"sqlite:///{tmp_path}/study.db", SETTINGS)
 
 
-# --- on a server ------------------------------------------------------------------------------
+# --- a storage on a server --------------------------------------------------------------------
 
 
 @pytest.mark.slow

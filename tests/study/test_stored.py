@@ -130,7 +130,7 @@ def file_of(storage: RDBStorage) -> Path:
 
 
 def looked_at(opened: Opened) -> Study:
-    """The study as `status` reads it while another process has it open."""
+    """Return the study as `status` reads it while another process has it open."""
     studies = {
         study.name: study for study in Study.all_in(Address.of_file(file_of(opened.storage)))
     }

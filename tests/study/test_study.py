@@ -213,7 +213,7 @@ def test_importances_are_computed_although_a_retry_has_a_value_outside_of_its_ra
 
 
 @pytest.mark.slow  # torch is imported
-def test_importances_that_leave_out_a_fold_have_no_joint_share_as_it_may_be_with_the_fold() -> None:
+def test_importances_without_a_fold_state_no_joint_share_because_it_may_include_the_fold() -> None:
     pytest.importorskip("torch")
     made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     made.optimize(lambda it: (it.suggest_float("x", 0, 1) - it.suggest_float("y", 0, 1)) ** 2, 30)

@@ -79,7 +79,7 @@ def test_the_folder_of_a_removed_study_is_not_made_again(tmp_path: Path) -> None
     assert not (tmp_path / "gone").exists()
 
 
-def test_changes_of_several_threads_at_once_are_all_kept(tmp_path: Path) -> None:
+def test_changes_of_notes_by_several_threads_at_once_are_all_kept(tmp_path: Path) -> None:
     file = tmp_path / "notes.json"
 
     def change(run_id: str) -> None:

@@ -34,7 +34,7 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def swept_elsewhere(paths: StudyPaths, *, ago_s: float) -> None:
-    """Let a sweep on a machine whose locks cannot be seen here hold the folder."""
+    """Let the folder be held by a sweep on another machine, whose lock is not visible here."""
     paths.owner.write_text('{"host": "far-away", "pid": 4711, "machine": "another"}')
     touched_s = paths.owner.stat().st_mtime - ago_s
     os.utime(paths.owner, (touched_s, touched_s))
@@ -94,7 +94,7 @@ def test_an_owner_file_that_cannot_be_read_does_not_count_as_a_takeover_by_anoth
         held.check()
         away.rename(paths.folder)
         paths.owner.unlink()
-        paths.owner.mkdir()  # It cannot be read.
+        paths.owner.mkdir()  # A folder cannot be read as a file.
         held.check()
 
 
@@ -130,7 +130,9 @@ def test_the_age_of_another_machines_owner_file_is_right_even_if_clocks_differ(
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda now_s=wrong_s: now_s)
             assert 29 < (elsewhere_s(paths.owner) or 0) < 50
-    assert set(os.listdir(paths.folder)) == {"sweep.json", "sweep.lock"}, "something was left"
+    assert set(os.listdir(paths.folder)) == {"sweep.json", "sweep.lock"}, (
+        "a temporary file was left"
+    )
 
 
 def test_a_folder_whose_owner_file_cannot_be_written_is_refused_and_not_locked(
@@ -158,7 +160,7 @@ def test_a_new_study_whose_owner_file_cannot_be_written_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sweep_that_is_refused_leaves_the_folder_of_one_that_began_at_the_same_moment(
+def test_a_refused_sweep_does_not_remove_the_folder_of_a_sweep_that_began_at_the_same_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="s")
@@ -166,7 +168,7 @@ def test_a_sweep_that_is_refused_leaves_the_folder_of_one_that_began_at_the_same
     with held_folder(paths) as first:
         first.is_needed = True
         paths.storage.touch()
-        with monkeypatch.context() as meanwhile:  # The second call did not see the folder.
+        with monkeypatch.context() as meanwhile:  # As if the first sweep made the folder just now.
             meanwhile.setattr("os.path.exists", lambda _: False)
             with pytest.raises(StudyError, match="is being swept by"), held_folder(paths):
                 pass

@@ -33,7 +33,7 @@ def test_lack_of_memory_or_threads_is_a_fault_of_the_machine_and_a_bug_is_not() 
     assert not is_of_the_machine(OSError(errno.ENAMETOOLONG, "File name too long"))
 
 
-def test_a_call_is_repeated_if_the_disk_is_full_but_not_if_a_name_is_too_long() -> None:
+def test_a_failed_call_is_repeated_if_the_disk_is_full_but_not_if_a_name_is_too_long() -> None:
     patience = Patience("the outputs in out", may_pass=is_of_the_machine)
     failures = [OSError(28, "No space left on device")] * 3
 
@@ -60,7 +60,9 @@ def test_no_call_is_made_after_the_check_found_that_another_sweep_has_taken_over
             repeat(pytest.fail)
 
 
-def test_a_call_is_not_repeated_after_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_call_is_not_repeated_after_the_time_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
     patience.limit_s = lambda: 0.2
     calls = []
@@ -77,7 +79,7 @@ def test_a_call_is_not_repeated_after_the_time_limit(caplog: pytest.LogCaptureFi
     ]
 
 
-def test_after_a_lost_answer_the_second_function_is_called_instead_of_the_change(
+def test_a_change_whose_answer_was_lost_is_not_repeated_but_looked_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))

@@ -1,4 +1,4 @@
-"""A process asks a sweep to stop if both share only a folder."""
+"""A process asks a sweep to stop through files in a folder, which is all that they share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 class Received:
-    """Collects requests. A request named `fails` is received and raises."""
+    """Collects requests. The request `fails` is collected too, and raises an error."""
 
     def __init__(self, n_expected: int) -> None:
         self.requests: list[str] = []
@@ -35,7 +35,7 @@ class Received:
             raise RuntimeError("not now")
 
 
-def test_each_request_is_received_once_and_one_that_fails_is_logged(
+def test_each_stop_request_is_received_once_and_an_error_of_one_is_logged(
     paths: StudyPaths, caplog: pytest.LogCaptureFixture
 ) -> None:
     received = Received(3)
@@ -49,7 +49,7 @@ def test_each_request_is_received_once_and_one_that_fails_is_logged(
     assert list(paths.requests.iterdir()) == []
 
 
-def test_a_request_for_a_sweep_that_has_ended_is_dropped(paths: StudyPaths) -> None:
+def test_a_stop_request_for_a_sweep_that_has_ended_is_dropped(paths: StudyPaths) -> None:
     ask_to_stop(paths.requests, ALL)
     received = Received(1)
     Requests(paths, received).close()

@@ -74,7 +74,9 @@ def test_changing_one_file_of_a_snapshot_changes_only_the_version_of_that_file()
     assert replace(SNAPSHOT, parameters="space: {}", folder="/moved").versions == versions
 
 
-def test_a_missing_or_changed_file_is_reported_in_one_message(paths: StudyPaths) -> None:
+def test_a_missing_or_changed_file_of_a_snapshot_is_reported_in_one_message(
+    paths: StudyPaths,
+) -> None:
     with pytest.raises(StudyError, match=r"code/0123\.json: there is no such file"):
         read_snapshot(paths, "0123")
     name = keep_snapshot(paths, SNAPSHOT)

@@ -30,7 +30,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
 
 @pytest.fixture
 def tracker(tmp_path: Path) -> Iterator[Tracker]:
-    """A tracker that writes to a store of the test's own."""
+    """A tracker that writes to an MLflow store of its own for each test."""
     paths = StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
     address = Address.of(f"sqlite:///{paths.tracking}")
     tracker = Tracker(Store(address=address, study="s", study_id="1", paths=paths))

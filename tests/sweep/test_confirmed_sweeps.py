@@ -1,4 +1,7 @@
-"""Sweeps confirm their best trials, with a real study and MLflow store and without kernels."""
+"""Sweeps confirm their best trials: they run these again on fresh seeds.
+
+The study and the MLflow store are real, and functions replace kernels.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ def test_a_confirmed_sweeps_best_trial_has_the_best_mean_on_fresh_seeds_not_the_
     assert data["confirmation"]["missing"] == 0
     runs = [run for one in data["confirmation"]["ranking"] for run in one["runs"]]
     assert len({run["run_id"] for run in runs}) == 12
-    assert len({run["seed"] for run in runs}) == 4, "the same seeds for all"
+    assert len({run["seed"] for run in runs}) == 4, "not all trials have the same seeds"
     assert data["confirmation"]["page"].endswith("done-confirm/index.html")
 
 
@@ -140,11 +143,11 @@ def test_a_sweep_of_a_complete_search_runs_the_missing_confirmations(make_sweep:
     assert best_x(sweep.run()) == 0.4
     first = runs_of(sweep)
     make_sweep("later").run()
-    assert runs_of(sweep) == first, "nothing is left to do"
+    assert runs_of(sweep) == first, "a repeated sweep has run more"
     make_sweep("later", confirm={"best": 3, "seeds": 5}).run()
     assert len(runs_of(sweep)) == 15
     without = make_sweep("later", confirm=None).run()
-    assert best_x(without) == 0.4, "what is known stays known"
+    assert best_x(without) == 0.4, "the winner is forgotten without `confirm`"
 
 
 def test_a_search_and_its_confirmation_can_be_in_one_storage(
@@ -231,10 +234,12 @@ def test_the_refusal_of_a_confirmation_left_by_a_removed_study_names_its_remote_
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s-confirm")
     study: Any = SimpleNamespace(
-        name="s-confirm", facts=SimpleNamespace(confirms={}), repeats_trials_of=lambda _: False
+        name="s-confirm",
+        facts=SimpleNamespace(confirms=object()),
+        repeats_trials_of=lambda _: False,
     )
     plan: Any = SimpleNamespace(
-        confirming={"of": "new"},
+        confirming=SimpleNamespace(of="new"),
         paths=paths,
         storage_url=Address.of_file(paths.storage),
         remote=SimpleNamespace(display_url="s3://bucket/s-confirm"),
@@ -244,7 +249,7 @@ def test_the_refusal_of_a_confirmation_left_by_a_removed_study_names_its_remote_
     assert_says(str(refused.value), "remove its copy in s3://bucket/s-confirm, ", "s-confirm and ")
 
 
-def test_the_winner_on_fresh_seeds_is_the_answer_even_if_mlflow_is_away_when_it_is_known(
+def test_the_winner_on_fresh_seeds_is_the_answer_even_if_mlflow_is_unavailable_at_the_end(
     make_sweep: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def is_away(_: object) -> NoReturn:

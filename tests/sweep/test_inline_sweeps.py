@@ -117,7 +117,7 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
     assert first.counts["stopped"] == 2
     assert first.to_json()["cost"] >= 8.0
     second = make_sweep(wait_for_stop, cost=cost).run()
-    assert [record.attempt for record in second.records] == [1, 1], "nothing was started"
+    assert [record.attempt for record in second.records] == [1, 1], "a trial was started"
 
 
 def all_fail(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -250,7 +250,9 @@ def test_a_study_does_not_begin_anew_while_a_trial_that_was_queued_by_hand_waits
     assert find_study(str(tmp_path / "out"), storage=None).record("0000").params
 
 
-def test_the_time_limit_stops_all_trials_and_counts_from_the_call(make_sweep: Make) -> None:
+def test_the_time_limit_stops_all_trials_and_counts_from_when_the_sweep_was_made(
+    make_sweep: Make,
+) -> None:
     called_s = time.monotonic()
     sweep = make_sweep(wait_for_stop, timeout_s=8)
     time.sleep(1.0)
@@ -273,7 +275,7 @@ def test_a_sweep_that_waits_for_mlflow_at_its_end_still_reacts_to_a_preemption(
 
     def stop_writer(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         until(lambda: launched)
-        # The suspended writer is killed at the end of the sweep.
+        # The process that writes to MLflow hangs, so that the end of the sweep has to wait for it.
         launched[0][0].send_signal(signal.SIGSTOP)
         threading.Timer(1.0, sweep.preempt, args=["SIGTERM"]).start()
         return scored(spec, running)
@@ -342,7 +344,9 @@ def test_the_trials_option_overrides_the_number_in_the_settings(tmp_path: Path) 
     assert len(result.records) == 2
 
 
-def test_a_result_counts_the_trials_of_this_sweep(make_sweep: Make) -> None:
+def test_a_result_counts_the_trials_of_this_sweep_apart_from_those_of_the_whole_study(
+    make_sweep: Make,
+) -> None:
     assert make_sweep(scored, study={"trials": 2}).run().counts_here["completed"] == 2
     resumed = make_sweep(scored, study={"trials": 3}).run()
     assert (resumed.counts_here["completed"], resumed.counts["completed"]) == (1, 3)

@@ -229,7 +229,7 @@ stop_switch.stop_all("the end")
 
 @pytest.mark.slow
 def test_a_signal_that_arrives_while_a_trial_is_being_stopped_causes_no_deadlock() -> None:
-    # Runs in another process, because a deadlock could not be ended in this one.
+    # The code runs in another process, because the test could not end a deadlock in its own.
     subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
 
 

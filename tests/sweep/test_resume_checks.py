@@ -91,7 +91,8 @@ def test_a_study_that_logs_to_a_server_is_not_moved_to_the_default_store(tmp_pat
         f"--tracking-uri {Address.of_file(paths.tracking)}",
     )
     other = tmp_path / "other.db"
-    for file in (paths.tracking, other):  # a missing file counts as one on another machine
+    # A store whose file is missing counts as one on another machine.
+    for file in (paths.tracking, other):
         study = study_of(trial_record(), tracking_uri=str(Address.of_file(file)))
         refuse_leaving_the_store(study, paths)
     other.touch()
@@ -99,7 +100,7 @@ def test_a_study_that_logs_to_a_server_is_not_moved_to_the_default_store(tmp_pat
         refuse_leaving_the_store(study, paths)
 
 
-def test_a_notebook_in_another_folder_continues_a_study_only_if_the_first_one_was_moved_there(
+def test_a_notebook_in_another_folder_continues_a_study_only_if_the_old_notebook_is_gone(
     tmp_path: Path,
 ) -> None:
     first, second = (tmp_path / name / "train.ipynb" for name in ("exp1", "exp2"))
@@ -116,7 +117,7 @@ def test_a_notebook_in_another_folder_continues_a_study_only_if_the_first_one_wa
 
 
 def ran(folder: Path, number: int, made_of: Any) -> TrialRecord:
-    """Return a trial whose executed notebook says what it was made of."""
+    """Return a trial whose executed notebook names the version of the code that it ran."""
     record = trial_record(number, notebook=folder / f"{run_id_of(number)}.ipynb")
     nbformat.write(nbformat.v4.new_notebook(), record.notebook)
     note_in(record.notebook, code=version(made_of))
@@ -178,7 +179,7 @@ def test_a_module_that_appeared_or_disappeared_is_named_in_a_warning_and_the_stu
     [([], False), ([failed()], False), ([failed(), completed()], True)],
     ids=["no trial", "only failures", "a completed trial"],
 )
-def test_a_notebook_is_not_observed_again_for_a_study_that_has_a_completed_trial(
+def test_a_notebook_is_not_run_to_draft_parameters_for_a_study_with_a_completed_trial(
     storage: RDBStorage,
     tmp_path: Path,
     outcomes: list[TrialOutcome],

@@ -1,4 +1,4 @@
-"""All threads of a sweep run at once, and the interpreter switches between them at each chance."""
+"""No trial is lost if the interpreter switches between a sweep's threads as often as it can."""
 
 from __future__ import annotations
 

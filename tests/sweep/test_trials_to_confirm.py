@@ -10,7 +10,7 @@ from sweeper.sweep.confirming import trials_to_confirm
 SPACE = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
 
 
-def test_a_trial_that_the_parameters_file_no_longer_allows_makes_room_for_the_next_best(
+def test_the_next_best_trial_is_confirmed_in_place_of_one_that_the_parameters_file_excludes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     found = [{"x": 0.1}, {"x": 0.2, "y": 0.5}, {"x": 3.0, "y": 0.5}, {"x": 0.3, "y": 0.5}]

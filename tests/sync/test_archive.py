@@ -121,7 +121,7 @@ def test_a_study_keeps_its_version_of_the_data_and_a_new_study_uses_the_newest(
     assert gets == [], "a machine that has the version asks the store for nothing"
 
 
-def test_files_that_are_already_in_the_folder_are_never_changed(make: Make) -> None:
+def test_files_that_are_already_in_the_data_folder_are_never_changed(make: Make) -> None:
     old = pushed(make("home"))
     pushed(make("home"), {"more": b"x"})
     with pytest.raises(DataError, match=r"has version .*, and the trials use version .*push"):
@@ -139,7 +139,7 @@ def test_files_that_are_already_in_the_folder_are_never_changed(make: Make) -> N
     assert content_of(changed.place())["a/1.png"] == b"mine"
 
 
-def test_a_file_that_was_added_to_the_folder_is_named_in_a_warning(
+def test_a_file_that_was_added_to_the_data_folder_is_named_in_a_warning(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     pushed(make("home"))
@@ -152,7 +152,7 @@ def test_a_file_that_was_added_to_the_folder_is_named_in_a_warning(
     assert "a/cache.bin is not in version" in caplog.text
 
 
-def test_pushing_earlier_data_again_sends_nothing_and_makes_it_the_newest_version(
+def test_pushing_earlier_data_again_sends_nothing_and_returns_its_version(
     make: Make,
 ) -> None:
     home = make("home")
@@ -319,7 +319,7 @@ def test_only_one_of_two_processes_fetches_and_a_stop_ends_the_wait_of_the_other
     second.bring(lines.append, iter([False, True]).__next__)
     assert "waiting for another process that fetches" in lines[-1]
     (lock,) = second.place().parent.glob(".*.lock")
-    assert lock.stat().st_mode & 0o077 == 0, "others could hold it"
+    assert lock.stat().st_mode & 0o077 == 0, "other users could hold the lock"
     may_end.set()
     second.bring(lines.append)
     thread.join()
@@ -327,7 +327,7 @@ def test_only_one_of_two_processes_fetches_and_a_stop_ends_the_wait_of_the_other
     assert content_of(second.place()) == FILES
 
 
-def test_a_killed_fetch_leaves_no_incomplete_data(
+def test_a_killed_fetch_of_data_leaves_no_incomplete_data(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = make("away")
@@ -406,7 +406,7 @@ def test_an_archive_with_names_that_lead_out_is_not_used_and_changes_no_other_fi
     assert (outside.read_bytes(), outside.stat().st_mtime) == (b"mine", 1)
 
 
-def test_a_version_that_leads_out_of_the_folder_is_refused(make: Make) -> None:
+def test_a_data_version_that_leads_out_of_the_folder_is_refused(make: Make) -> None:
     pushed(make("home"))
     Store("memory://bucket/data").put("newest", b"../../../home/me/.ssh")
     with pytest.raises(DataError, match="instead of a version, which has 16 digits"):

@@ -1,4 +1,4 @@
-"""Test the lease of a remote copy: one process holds it, and notices when it is lost."""
+"""Test the lease of a remote copy: it names the one process that may write the copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeper.sync.manifest import LocalMarker, Owner
 from sweeper.sync.store import Store
 
 NAME = "owner.json"
-#: Interval in seconds at which leases are renewed: so long that no renewal happens during a test.
+#: Seconds between two renewals of a lease: so long that no renewal happens during a test.
 EVERY_S = 1000.0
 
 
@@ -100,7 +100,7 @@ def test_a_lease_that_is_renewed_cannot_be_taken_and_a_released_lease_can(leases
     with pytest.raises(SyncError, match=r"renewed its lease \d+ s ago.*--study"):
         second.wait_until_free(None)
     renewing.join()
-    # The copy's own folder need not wait for its lease.
+    # The folder from which the copy was made need not wait until the lease expires.
     second.wait_until_free(LocalMarker(copy_id="one", generation=1))
     first.release()
     second.wait_until_free(None)

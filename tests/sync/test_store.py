@@ -25,7 +25,7 @@ def test_reading_an_object_returns_what_was_written_last(store: Store, tmp_path:
     store.put("deep/a", b"1")
     store.put("deep/a", b"2")
     assert store.get("deep/a") == b"2"
-    assert 0 <= store.age_s("deep/a") < 60, "by the store's clock"
+    assert 0 <= store.age_s("deep/a") < 60, "the age is not by the store's clock"
     file = tmp_path / "file"
     file.write_bytes(b"3")
     store.put_file("deep/b", file)

@@ -44,7 +44,7 @@ from sweeper.sync.store import Store, StoreError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
 
-pytestmark = pytest.mark.slow  # each makes a study's tables anew, many wait for a thread
+pytestmark = pytest.mark.slow  # Each test creates a study's tables, and many wait for a thread.
 
 URL = "memory://bucket/copies"
 
@@ -75,7 +75,7 @@ class Machine:
             every_s=every_s,
             paths=self.paths,
             storage=self.paths.storage,
-            # A server's state is not copied.
+            # Without a local store, MLflow's state is on a server, which is not copied.
             tracking=self.paths.tracking if has_store else None,
         )
         self.study: Study | None = None
@@ -196,7 +196,7 @@ def test_the_manifest_of_a_copy_lists_objects_that_are_named_by_their_content(
         assert objects() == manifest().objects
         assert manifest().generation == 1
         a.now()
-        assert manifest().generation == 1, "nothing has changed"
+        assert manifest().generation == 1, "a manifest was written although nothing has changed"
     assert Owner.read(Store(URL).get("digits/owner.json") or b"").has_ended
 
 
@@ -245,7 +245,9 @@ def test_a_checkpoint_that_is_being_written_is_copied_later(
         assert manifest().files["checkpoints/0000/model.pt"].hash == hash_of(b"half")
         a.checkpoint(a.run(), "model.pt").touch()
         a.now()
-        assert "checkpoints/0001/model.pt" in manifest().files, "its trial has ended"
+        assert "checkpoints/0001/model.pt" in manifest().files, (
+            "a checkpoint of an ended trial is not copied"
+        )
 
 
 def test_ended_trials_are_copied_before_checkpoints_of_running_ones(tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ def test_ended_trials_are_copied_before_checkpoints_of_running_ones(tmp_path: Pa
         assert is_whole()
 
 
-def test_after_hurry_the_next_remote_copy_is_made_before_its_interval_has_passed(
+def test_after_a_call_of_hurry_the_next_remote_copy_is_made_before_its_interval_has_passed(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path, every_s=3600)
@@ -330,7 +332,7 @@ def test_numbered_checkpoints_are_copied_even_if_they_are_new_or_being_replaced(
 
         with sending(b"weights 2", replace):
             a.now()
-        assert seen == ["000001.ckpt"], "the copy had none while the next was under way"
+        assert seen == ["000001.ckpt"], "the copy had no checkpoint while the next one was sent"
         assert numbers_in_copy() == ["000002.ckpt"]
         assert is_whole()
         a.now()
@@ -617,7 +619,7 @@ def test_every_manifest_names_only_objects_that_exist(
     assert b.trials() == a.trials()
 
 
-# --- torn copies ---------------------------------------------------------------------------------
+# --- interrupted copies --------------------------------------------------------------------------
 
 
 def test_after_any_interrupted_write_the_copy_is_the_old_or_the_new_one(
@@ -757,7 +759,7 @@ def test_a_restored_study_continues_in_a_folder_with_another_name(tmp_path: Path
         restored = b.paths.checkpoints("0001") / "deep" / "model.pt"
         assert restored.read_bytes() == b"weights"
         assert restored.stat().st_mtime < time.time() - 30
-        assert b.run() == "0001", "what was interrupted runs first"
+        assert b.run() == "0001", "the interrupted trial does not run first"
         assert b.run() == "0002"
         b.now()
         assert manifest().copy_id == b.copy._mark.copy_id != a.copy._mark.copy_id
@@ -782,14 +784,14 @@ def test_a_restoration_repeats_failed_downloads_and_does_not_download_existing_f
     with machine.opened() as is_brought_back:
         assert is_brought_back
     assert not failures
-    assert len(fetched) == len({*fetched}) + 1, "one download was repeated"
+    assert len(fetched) == len({*fetched}) + 1, "not exactly one download was repeated"
     machine.end()
     shutil.copytree(tmp_path / "b" / "out", tmp_path / "c" / "out")
     shutil.rmtree(tmp_path / "c" / "out" / "digits")
     fetched.clear()
     with Machine(tmp_path / "c").opened():
         pass
-    assert len(fetched) < len(objects()), "the notebooks are there already"
+    assert len(fetched) < len(objects()), "existing notebooks were downloaded again"
 
 
 def test_a_sweep_in_the_same_folder_resumes_at_once_after_a_kill(tmp_path: Path) -> None:
@@ -835,7 +837,9 @@ def test_a_folder_that_is_older_than_its_remote_copy_is_refused_and_does_not_ove
         assert again.trials() == b.trials()
 
 
-def test_a_restored_study_resumes_after_a_kill_before_its_first_manifest(tmp_path: Path) -> None:
+def test_a_restored_study_resumes_after_a_kill_before_its_first_remote_copy_is_complete(
+    tmp_path: Path,
+) -> None:
     a = swept(tmp_path / "a")
     with Machine(tmp_path / "b").opened() as is_brought_back:
         assert is_brought_back
@@ -877,7 +881,9 @@ def test_a_study_that_began_anew_and_was_killed_before_its_first_copy_resumes(
     assert manifest().study_id == study_id_in(machine.paths.storage, "digits")
 
 
-def test_a_full_disk_refuses_a_study_that_would_begin_anew_in_one_message(tmp_path: Path) -> None:
+def test_a_study_that_would_begin_anew_on_a_full_disk_is_refused_in_one_message(
+    tmp_path: Path,
+) -> None:
     swept(tmp_path)
     copy = Machine(tmp_path).copy
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
@@ -1205,7 +1211,9 @@ def test_an_empty_machine_completes_the_sweep_of_a_machine_that_was_killed(
         model = b.folder / "out" / name / "checkpoints" / trial["run_id"] / "model.pt"
         assert model.read_text() == str(trial["params"]["x"])
     for database in ("mlflow.db", f"{name}/study.db"):
-        assert (b.folder / "out" / database).stat().st_mode & 0o077 == 0, "others could lock it"
+        assert (b.folder / "out" / database).stat().st_mode & 0o077 == 0, (
+            "other users could lock the database"
+        )
     uri = result["tracking_uri"]
     client, runs = mlflow_client(uri), mlflow_runs(uri, name)
     assert sorted(r.info.run_name for r in runs) == [t["run_id"] for t in result["trials"]]

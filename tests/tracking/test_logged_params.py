@@ -1,4 +1,4 @@
-"""What MLflow shows as the params of a trial."""
+"""Test which params MLflow shows for a trial."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from studies import small_settings
 from sweeper.tracking import run_params
 
 
-def test_a_trial_keeps_params_that_have_left_the_space_since() -> None:
+def test_mlflow_shows_params_of_a_trial_that_the_search_space_no_longer_has() -> None:
     space = {"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "depth": [2, 4]}
     settings = small_settings("s", space=space)
     assert run_params(settings.search_space, {"lr": 0.01, "width": 64}) == {

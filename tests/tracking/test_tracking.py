@@ -111,7 +111,7 @@ def wrote(tracker: Tracker, *records: TrialRecord) -> bool:
 
 
 def within(limit_s: float) -> Callable[[], float]:
-    """Return a function that returns the seconds that are left of a time which begins now."""
+    """Return a function that returns how much is left of a limit in seconds that begins now."""
     end_s = time.monotonic() + limit_s
     return lambda: end_s - time.monotonic()
 
@@ -137,10 +137,10 @@ def test_the_next_sweep_writes_what_a_locked_store_did_not_accept_in_time(
     assert wrote(again, record)
     last = opened(tmp_path)
     assert last.has_end_of(record)
-    assert not last.has_end_of(replace(record, attempt=2)), "the end of another attempt"
+    assert not last.has_end_of(replace(record, attempt=2)), "MLflow has only the end of attempt 1"
 
 
-def test_a_writer_that_hangs_at_its_end_is_awaited_only_for_the_time_that_is_left(
+def test_a_hanging_process_that_writes_to_mlflow_is_awaited_only_for_the_time_that_is_left(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -149,7 +149,7 @@ def test_a_writer_that_hangs_at_its_end_is_awaited_only_for_the_time_that_is_lef
     os.kill(tracker._process.pid, signal.SIGSTOP)
     left_s = within(0.5)
     tracker.close(left_s)
-    assert left_s() > -4, "it is given 10 s otherwise"
+    assert left_s() > -4, "the process was given its usual 10 s"
 
 
 def test_no_mlflow_run_ends_before_its_start_if_the_clock_is_set_back(tmp_path: Path) -> None:
@@ -176,7 +176,9 @@ def test_the_store_and_its_artifacts_are_in_the_output_folder_whatever_its_name(
     artifacts_there = {path.name for path in store.paths.study_artifacts.rglob("*")}
     assert record.notebook.name in artifacts_there
     assert store.paths.tracking.is_file()
-    assert [path.name for path in tmp_path.iterdir()] == ["a?b"], "no folder of an escaped name"
+    assert [path.name for path in tmp_path.iterdir()] == ["a?b"], (
+        "a folder with an escaped name was made"
+    )
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert mlflow_client(store.address.full).get_experiment_by_name("digits") is not None
 
@@ -307,7 +309,7 @@ def test_a_trial_whose_start_mlflow_refused_is_written_completely_at_its_end(
     assert [(m.step, m.value) for m in history] == [(0, 0.25), (1, 0.5)]
 
 
-def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
+def test_an_mlflow_run_has_the_artifacts_of_its_trial_except_large_ones(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, described = writer_of(store, "stages")
@@ -336,7 +338,7 @@ def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
     assert "model.pt`" not in tags[NOTE_TAG]
 
 
-def test_a_page_that_a_killed_process_was_logging_is_removed_by_the_next_process(
+def test_a_rendered_notebook_that_a_killed_process_was_logging_is_removed_by_the_next_process(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, described = writer_of(store, "killed")
@@ -356,7 +358,7 @@ def test_a_page_that_a_killed_process_was_logging_is_removed_by_the_next_process
 
 
 def hostile(rng: random.Random, outside: Path) -> object:
-    """Return what somebody may have written in place of the names of artifacts."""
+    """Return a value that somebody may have written into a notebook in place of its artifacts."""
     names = [
         "../../secret", str(outside), "link", "folder", "folder/../../../secret", "", ".", "..",
         "a\0b", "./kept", "folder//vocab", "kept", "x" * 300,
@@ -369,7 +371,8 @@ def hostile(rng: random.Random, outside: Path) -> object:
         "text",
         {"size_bytes": [1]},
     ]
-    entries = rng.choice([entries[:1], entries])  # One invalid entry invalidates the section.
+    # One invalid entry makes the whole section invalid, so sometimes use only the valid first one.
+    entries = rng.choice([entries[:1], entries])
     section = {rng.choice(names): rng.choice(entries) for _ in range(rng.randrange(5))}
     return rng.choice([section, section, section, list(section), "text", None])
 
@@ -403,7 +406,7 @@ def test_only_files_of_the_trial_reach_mlflow_whatever_names_its_notebook_states
     assert logged == {saved / "kept", saved / "folder" / "vocab"}
 
 
-def test_a_run_ends_although_its_notebook_cannot_be_rendered(
+def test_an_mlflow_run_ends_although_its_notebook_cannot_be_rendered(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = opened(store, "unrendered")
@@ -424,7 +427,7 @@ def test_a_run_ends_although_its_notebook_cannot_be_rendered(
     assert_says(warning.getMessage(), "trial 0000", "has no attribute 'get'", ".ipynb")
 
 
-def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_next_sweep(
+def test_an_mlflow_store_that_refuses_files_gets_values_now_and_files_from_the_next_sweep(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     in_the_way = store_in(store, "full").paths.study_artifacts
@@ -446,7 +449,7 @@ def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_n
     assert files == {"0000.ipynb", "0000.html"}
 
 
-def test_a_run_has_its_values_and_status_before_its_files_are_uploaded(
+def test_an_mlflow_run_has_its_values_and_status_before_its_files_are_uploaded(
     store: Path, tmp_path: Path
 ) -> None:
     writer, of_study = writer_of(store, "slow upload")
@@ -457,7 +460,7 @@ def test_a_run_has_its_values_and_status_before_its_files_are_uploaded(
     assert run.data.tags["sweeper.state"] == "completed"
     later = RunWriter.open(of_study)
     later.kill_running()
-    assert later.attempts == {"0000": ""}, "the next sweep logs the files"
+    assert later.attempts == {"0000": ""}, "the next sweep would not log the files"
     assert writer._client.get_run(later.runs["0000"]).info.status == "FINISHED"
 
 
@@ -521,7 +524,7 @@ def test_mlflow_runs_of_trials_that_the_restored_study_lacks_are_renamed_and_kep
     assert {*RunWriter.open(earlier._store).runs} == {"0000"}
 
 
-def test_a_run_that_a_user_has_deleted_does_not_come_back(store: Path) -> None:
+def test_an_mlflow_run_that_a_user_has_deleted_is_not_created_again(store: Path) -> None:
     writer, of_study = writer_of(store, "deleted")
     record = completed(store)
     written(writer, of_study, start_of(record), end_of(record), files_of(record))
@@ -530,7 +533,7 @@ def test_a_run_that_a_user_has_deleted_does_not_come_back(store: Path) -> None:
     assert (later.runs, later.attempts) == ({}, {"0000": "1"})
 
 
-def test_a_run_that_a_user_has_renamed_remains_the_run_of_its_trial(store: Path) -> None:
+def test_an_mlflow_run_that_a_user_has_renamed_remains_the_run_of_its_trial(store: Path) -> None:
     writer, of_study = writer_of(store, "renamed")
     record = stopped(store)
     written(writer, of_study, start_of(record), end_of(record), files_of(record))
@@ -560,7 +563,9 @@ def test_an_error_of_mlflows_store_is_one_line_without_a_traceback(
 # --- points --------------------------------------------------------------------------------------
 
 
-def test_many_points_arrive_completely_and_in_few_calls(store: Path, tmp_path: Path) -> None:
+def test_many_reported_points_arrive_in_mlflow_completely_and_in_few_calls(
+    store: Path, tmp_path: Path
+) -> None:
     tracker = opened(store, "many")
     record = completed(tmp_path)
     tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
@@ -573,7 +578,9 @@ def test_many_points_arrive_completely_and_in_few_calls(store: Path, tmp_path: P
     assert found == (20_000,)
 
 
-def test_the_run_of_a_short_trial_is_as_complete_as_that_of_a_long_one(tmp_path: Path) -> None:
+def test_the_mlflow_run_of_a_trial_that_ends_before_anything_was_written_is_complete(
+    tmp_path: Path,
+) -> None:
     tracker = opened(tmp_path)
     record = completed(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
@@ -612,7 +619,10 @@ def test_only_the_call_in_progress_is_lost_if_the_process_that_writes_to_mlflow_
         assert tracker._process is not None
         tracker._process.kill()
         storage.rollback()
-    until(lambda: tracker.progress() == (4, 5), "the process that follows has written nothing")
+    until(
+        lambda: tracker.progress() == (4, 5),
+        "the process that replaced the killed one has written nothing",
+    )
     tracker.close()
     assert [tracker.has_end_of(record) for record in ended] == [False, True, True, True, True]
 
@@ -637,7 +647,7 @@ def test_the_start_of_a_trial_that_mlflow_refused_is_written_again_while_the_tri
 def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Calls are gathered for up to 60 s; the end of a wait must end that too.
+    # The tracker gathers calls for up to 60 s before it sends them. `wait` must end this, too.
     monkeypatch.setattr(tracker_module, "_GATHER_S", 60.0)
     tracker, taken = opened(tmp_path), list[str]()
     take = tracker._take
@@ -689,7 +699,7 @@ def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
     kept = writer.runs["0000"]
     again = replace(record, attempt=2)
     written(writer, of_study, start_of(again), end_of(again, (0, 0.0), (1, 0.1), (2, 0.2)))
-    assert writer.runs["0000"] == kept, "the same numbers go on in the same run"
+    assert writer.runs["0000"] == kept, "an attempt with the same numbers got a new run"
     others = [(0, 0.0), (1, 0.15), (2, 0.5), (2, 0.4)]
     third = replace(record, attempt=3)
     written(writer, of_study, start_of(third), points_of("0000", (1, 0.15)), end_of(third, *others))
@@ -700,7 +710,9 @@ def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
     history = writer._client.get_metric_history(run.info.run_id, "val")
     score = record.scores["val"]
     assert sorted((m.step, m.value) for m in history) == sorted([*others, (2, score)])
-    assert run.data.metrics["val"] == score, "the newest value of the last step"
+    assert run.data.metrics["val"] == score, (
+        "MLflow does not show the newest value of the last step"
+    )
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
 
 
@@ -766,7 +778,9 @@ def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view:
         *("params.`lr`", "params.`kind`", "params.`depth`"),
     ]
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`val loss`", True)
-    assert state["searchFilter"] == "tags.`sweeper.study_id` = 'one'", "no earlier attempts"
+    assert state["searchFilter"] == "tags.`sweeper.study_id` = 'one'", (
+        "the view shows runs of other studies or earlier attempts"
+    )
 
 
 def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_has(
@@ -855,7 +869,7 @@ def test_a_value_that_mlflow_refuses_does_not_lose_other_values(
     (run,) = runs_in(tmp_path, "refused")
     assert run.info.status == "FINISHED"
     assert run.data.metrics == {legal("train//loss"): 0.1, "val": 0.5, "late": 2.0}
-    assert run.data.params == {"x": "0.5"}, "MLflow does not change a param"
+    assert run.data.params == {"x": "0.5"}, "MLflow has changed a param"
     assert run.data.tags["sweeper.state"] == "completed"
     assert "'x'" in caplog.text
     assert "'late'" in caplog.text

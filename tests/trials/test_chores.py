@@ -1,4 +1,4 @@
-"""Chores are what a sweep does in addition to its trials."""
+"""Chores are the tasks of a sweep in addition to its trials, such as writing to MLflow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from sweeper.trials import ChoreKind, Chores
 
 
-def test_a_chore_is_listed_with_its_progress_while_it_runs() -> None:
+def test_a_task_of_the_sweep_is_listed_with_its_progress_while_it_runs() -> None:
     chores, written = Chores(), [0]
     with chores.during(ChoreKind.TRACKING, lambda: (written[0], 8)):
         written[0] = 5

@@ -1,9 +1,10 @@
-"""The best trials are confirmed on fresh seeds, and the best mean wins."""
+"""The best trials are confirmed, which means run again on fresh seeds. The best mean wins."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from studies import small_settings, sweep_result, trial_record
 
 from sweeper.answer import StudySoFar, answer_of
 from sweeper.display.screen import confirmation_lines
-from sweeper.trials import Confirmation, TrialRecord, TrialState, best_trials, plan_of
+from sweeper.trials import (
+    Confirmation,
+    PlannedTrial,
+    RerunPlan,
+    TrialRecord,
+    TrialState,
+    best_trials,
+)
 
 COMPLETED, FAILED, RUNNING = TrialState.COMPLETED, TrialState.FAILED, TrialState.RUNNING
 SEEDS = [100, 101]
@@ -27,14 +35,15 @@ def trial(number: int, score: float | None, **fields: Any) -> TrialRecord:
 def confirmation(*scores: Sequence[float | None], **changes: Any) -> Confirmation:
     """Return the ranking of trials 0, 1, … with these scores on the seeds. None is a failed run."""
     found = [trial(number, (0.9, 0.8, 0.7)[number]) for number in range(len(scores))]
-    plan = plan_of(found, SEEDS, objective="acc", direction=changes.pop("direction", "maximize"))
+    plan = RerunPlan.of_trials(
+        found, SEEDS, objective="acc", direction=changes.pop("direction", "maximize")
+    )
     runs = [
         trial(0, score, params={"x": number}, seed=seed, **changes)
         for number, its in enumerate(scores)
         for seed, score in zip(SEEDS, its, strict=False)
     ]
-    stored = json.loads(json.dumps(plan))
-    return Confirmation.of("digits-confirm", stored, runs)
+    return Confirmation.of("digits-confirm", plan, runs)
 
 
 def winner_of(found: Confirmation) -> str | None:
@@ -42,7 +51,7 @@ def winner_of(found: Confirmation) -> str | None:
 
 
 def best_of(found: Confirmation, best: TrialRecord | None = None) -> str:
-    """Return what the answer of the search says about its best trial."""
+    """Return the sentence about the best trial in the summary of the search."""
     best = best or trial(int(str(winner_of(found))), 0.9)
     result = sweep_result(objectives=["acc"], records=[best], best=[best], confirmation=found)
     assert result.insights is not None
@@ -110,7 +119,7 @@ def test_there_is_no_winner_while_a_run_is_missing_or_has_not_ended() -> None:
 
 
 def test_a_retry_that_completes_replaces_the_failed_run() -> None:
-    plan = plan_of([trial(0, 0.9)], SEEDS, objective="acc", direction="maximize")
+    plan = RerunPlan.of_trials([trial(0, 0.9)], SEEDS, objective="acc", direction="maximize")
     runs = [
         trial(0, None, params={"x": 0}, seed=100),
         trial(1, 0.5, params={"x": 0}, seed=101),
@@ -126,9 +135,11 @@ def test_a_retry_that_completes_replaces_the_failed_run() -> None:
     ("planned", "ran"),
     [(0, 0.0), (1e300, 1e300), ({"depth": 2, "width": 8}, {"width": 8, "depth": 2})],
 )
-def test_a_run_belongs_to_its_trial_however_its_params_are_written(planned: Any, ran: Any) -> None:
+def test_a_run_on_a_fresh_seed_belongs_to_its_trial_however_its_params_are_written(
+    planned: Any, ran: Any
+) -> None:
     found = [trial(0, 0.9, params={"x": planned}), trial(1, 0.8, params={"x": True})]
-    plan = plan_of(found, SEEDS, objective="acc", direction="maximize")
+    plan = RerunPlan.of_trials(found, SEEDS, objective="acc", direction="maximize")
     scores = ((ran, 0.5), (True, 0.4))
     runs = [trial(0, s, params={"x": x}, seed=seed) for x, s in scores for seed in SEEDS]
     assert winner_of(Confirmation.of("c", plan, runs)) == "0000"
@@ -175,9 +186,9 @@ def test_equal_scores_on_all_seeds_are_reported_as_a_seed_without_effect() -> No
 def test_an_ablation_gives_the_gain_over_each_changed_value_on_the_same_seeds(
     direction: str, first: str
 ) -> None:
-    plan = plan_of([trial(0, 0.9)], SEEDS, objective="acc", direction=direction)
-    changes = [{"run_id": f"x={x}", "params": {"x": x}, "score": None} for x in (1, 2, 3)]
-    plan |= {"ablated": "0000", "trials": [*plan["trials"], *changes]}
+    plan = RerunPlan.of_trials([trial(0, 0.9)], SEEDS, objective="acc", direction=direction)
+    changes = [PlannedTrial(run_id=f"x={x}", params={"x": x}, score=None) for x in (1, 2, 3)]
+    plan = replace(plan, ablated="0000", trials=[*plan.trials, *changes])
     scores = {0: (0.5, 0.7), 1: (0.6, 0.8), 2: (0.3, 0.4), 3: (0.1, None)}
     runs = [
         trial(0, score, params={"x": x}, seed=seed)
@@ -186,7 +197,9 @@ def test_an_ablation_gives_the_gain_over_each_changed_value_on_the_same_seeds(
     ]
     found = Confirmation.of("digits-ablate", plan, runs)
     assert next(iter(found.worths)) == first
-    assert found.worths.keys() == {"x=1", "x=2"}, "one that lacks a seed has no worth"
+    assert found.worths.keys() == {"x=1", "x=2"}, (
+        "x=3 has no gain, because it has no score on one seed"
+    )
     low, high = found.worths["x=2"]
     assert (low + high) / 2 == pytest.approx(0.25 if direction == "maximize" else -0.25)
     assert (high - low) / 2 == pytest.approx(12.706 * 0.05, rel=1e-3)

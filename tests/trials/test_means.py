@@ -1,17 +1,19 @@
-"""Repeats end early for proposals that can no longer be the best."""
+"""Repeats, the runs of the same params on several seeds or folds, end early for losing params."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from studies import trial_record
 
-from sweeper.trials import Repeats, TrialRecord, TrialState
+from sweeper.trials import RepeatPlan, Repeats, TrialRecord, TrialState
 
 RUNS, PROPOSALS, STUDIES = 5, 12, 100
-PLAN: dict[str, Any] = {"by": "seeds", "objective": "val", "direction": "maximize"}
+
+
+def plan_on(*values: int, by: str = "seeds") -> RepeatPlan:
+    return RepeatPlan(by=by, values=values, objective="val", direction="maximize")
 
 
 def test_ending_repeats_early_finds_the_best_proposal_as_often_with_60_percent_of_runs() -> None:
@@ -36,10 +38,10 @@ def test_after_a_change_of_the_number_of_seeds_means_use_exactly_the_present_see
             [(7, 1.0, None), (8, 2.0, 0), (9, 9.0, 0), (7, 2.0, None), (8, 2.5, 3)]
         )
     ]
-    fewer = Repeats({**PLAN, "values": [7, 8]}, records).confirmation("s")
+    fewer = Repeats(plan_on(7, 8), records).confirmation("s")
     assert (fewer.n_missing, fewer.winner and fewer.winner.mean) == (0, 2.25)
     assert [trial.run_id for trial in fewer.alike] == ["0000"]
-    more = Repeats({**PLAN, "values": [7, 8, 9]}, records).confirmation("s")
+    more = Repeats(plan_on(7, 8, 9), records).confirmation("s")
     assert [trial.run_id for trial in more.ranking] == ["0000"]
 
 
@@ -49,12 +51,12 @@ def test_a_trial_that_began_before_the_study_had_folds_has_no_mean() -> None:
         trial_record(number, params=params, repeat_of=1 if number == 2 else None)
         for number, params in enumerate(folds)
     ]
-    repeats = Repeats({**PLAN, "by": "folds", "values": [0, 1]}, records)
+    repeats = Repeats(plan_on(0, 1, by="folds"), records)
     assert [trial.run_id for trial in repeats.ranking] == ["0001"]
 
 
 @pytest.mark.parametrize(("is_retried", "open_"), [(False, ["0000"]), (True, ["0000", "0002"])])
-def test_a_proposal_with_a_run_that_has_failed_may_win_only_after_a_retry_of_that_run(
+def test_a_proposal_with_a_run_that_has_failed_may_still_win_only_if_that_run_is_retried(
     is_retried: bool, open_: list[str]
 ) -> None:
     runs = [
@@ -64,13 +66,13 @@ def test_a_proposal_with_a_run_that_has_failed_may_win_only_after_a_retry_of_tha
         trial_record(3, seed=8, repeat_of=2, state=TrialState.FAILED),
         trial_record(4, seed=8, repeat_of=2, retry_of=3, state=TrialState.RUNNING),
     ]
-    repeats = Repeats({**PLAN, "values": [7, 8]}, runs if is_retried else runs[:-1])
+    repeats = Repeats(plan_on(7, 8), runs if is_retried else runs[:-1])
     assert [proposal.run_id for proposal in repeats.contenders(1)] == open_
 
 
 def _best_of(table: list[list[float]]) -> tuple[int, int]:
-    """Return the proposal that is named as the best, and how many runs were needed."""
-    plan, records, firsts = {**PLAN, "values": [*range(RUNS)]}, list[TrialRecord](), list[int]()
+    """Return the number of the proposal that wins, and how many runs were made."""
+    plan, records, firsts = plan_on(*range(RUNS)), list[TrialRecord](), list[int]()
     for row in table:
         firsts.append(len(records))
         for seed, score in enumerate(row):
@@ -85,7 +87,7 @@ def _best_of(table: list[list[float]]) -> tuple[int, int]:
 
 
 def test_the_mean_of_a_proposal_that_lacks_folds_is_adjusted_by_the_best_proposals_folds() -> None:
-    plan = {**PLAN, "by": "folds", "values": [0, 1]}
+    plan = plan_on(0, 1, by="folds")
     scores = [(0, 0, 0.9), (0, 1, 0.5), (2, 0, 0.8)]
     records = [
         trial_record(

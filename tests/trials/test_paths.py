@@ -134,7 +134,7 @@ def test_files_that_do_not_match_the_template_are_not_listed() -> None:
     assert StudyPaths.parse("out/{run_id}/nb.ipynb", study="d").written_run_ids() == {}
 
 
-def test_absolute_paths_need_no_working_folder(
+def test_absolute_output_paths_work_even_if_the_working_folder_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed = tmp_path / "removed"

@@ -1,4 +1,4 @@
-"""A freeze, a thaw, a stop, a kernel's death and an end may happen in any order."""
+"""A trial may be frozen (paused), thawed or stopped, lose its kernel, or end, in any order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEGAL = {
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*LEGAL, "halt fails"]), max_size=12))
-def test_freezing_thawing_and_stopping_change_a_trials_phase_only_as_its_rules_allow(
+def test_freezing_thawing_and_stopping_change_a_trials_phase_only_as_the_table_allows(
     steps: list[str],
 ) -> None:
     began_s, running = time.monotonic(), RunningTrial()

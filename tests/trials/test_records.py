@@ -44,7 +44,7 @@ def test_the_time_left_is_unknown_before_a_trial_has_completed() -> None:
         ([runs(), runs(waits_for="a GPU")], 2, 60.0),
     ],
 )
-def test_other_trials_are_predicted_to_take_the_mean_of_the_ended_trials(
+def test_the_time_left_is_predicted_from_the_mean_duration_of_the_ended_trials(
     running: list[Progress], to_start: int, expected_s: float
 ) -> None:
     found_s = seconds_left([ended(10.0), ended(20.0)], running, to_start=to_start)
@@ -57,9 +57,9 @@ def test_a_stopped_trial_is_final_only_when_it_was_stopped_by_hand(
     state: TrialState, reason: Reason | None
 ) -> None:
     record = trial_record(state=state, reason=reason)
-    singled_out = (state, reason) == (TrialState.STOPPED, Reason.BY_HAND)
+    is_by_hand = (state, reason) == (TrialState.STOPPED, Reason.BY_HAND)
     assert record.is_final is (
-        singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
+        is_by_hand or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
     )
 
 

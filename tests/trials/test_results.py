@@ -143,7 +143,7 @@ def test_the_repr_of_a_sweeps_result_is_one_line() -> None:
         (0.013045982457697392, False),  # a loss in single precision
     ],
 )
-def test_a_share_of_examples_is_a_coarse_score_in_single_precision_too(
+def test_a_score_that_is_a_share_of_examples_counts_as_coarse_in_single_precision_too(
     score: float, coarse: bool
 ) -> None:
     assert is_coarse(score) is coarse

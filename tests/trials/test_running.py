@@ -1,4 +1,4 @@
-"""A running trial: points go to its subscribers, and one stop reaches it."""
+"""A running trial passes its reported points to subscribers, and can be stopped or frozen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_printed_value_counts_until_the_notebook_reports_the_metric() -> None:
     assert running.points.metrics == {"loss": 1.0}
 
 
-def test_a_librarys_values_get_its_name_as_a_prefix_if_a_source_with_priority_counts() -> None:
+def test_a_librarys_metric_is_prefixed_with_its_name_if_a_source_with_priority_has_it_too() -> None:
     points: list[Point] = []
     kept: list[Point] = []
     running = RunningTrial(Points(points.append))
@@ -122,7 +122,7 @@ def test_a_frozen_trial_is_paused_until_it_is_thawed_or_stopped() -> None:
     assert running.control.freeze()
     running.control.stop(StopReason.INTERRUPTED)
     assert calls == [True, False, True, False, "stop"]
-    assert not running.control.freeze(), "a trial that is to end does not stand still"
+    assert not running.control.freeze(), "a trial that was stopped cannot be frozen"
 
 
 def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None:
@@ -136,7 +136,7 @@ def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None
     assert not running.control.freeze() and running.control.phase is Phase.RUNNING
 
 
-def test_a_repetition_for_the_check_of_forking_passes_its_waits_and_requests_to_its_trial() -> None:
+def test_a_repeated_run_that_checks_forking_passes_its_waits_and_requests_to_its_trial() -> None:
     asked: list[Blocked] = []
     running, repeated = RunningTrial(control=Control(asked.append)), RunningTrial()
     blocked = Blocked(by=[Control()])

@@ -1,5 +1,5 @@
-# What an empty AWS account needs once: a private bucket, and a mail before money is gone.
-# The machines themselves are SkyPilot's (machines.yaml).
+# What an empty AWS account needs once: a private bucket, and mails about a budget.
+# The machines themselves are started by SkyPilot (machines.sh).
 
 terraform {
   required_version = ">= 1.5"

@@ -1,5 +1,5 @@
-# What an empty project of Google Cloud needs once: a private bucket, and a mail before money is gone.
-# The machines themselves are SkyPilot's (machines.yaml).
+# What an empty project of Google Cloud needs once: a private bucket, and mails about a budget.
+# The machines themselves are started by SkyPilot (machines.sh).
 
 terraform {
   required_version = ">= 1.5"
@@ -73,7 +73,8 @@ resource "google_storage_bucket" "sweeps" {
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
 
-  # Copies are replaced all the time; what is deleted would be paid for seven days longer.
+  # Sweeps replace their copies all the time. By default, Google keeps each replaced copy for seven
+  # days more, and these days have to be paid.
   soft_delete_policy {
     retention_duration_seconds = 0
   }

@@ -124,7 +124,7 @@ class SweepClient(PapermillNotebookClient):
         self.printed = PrintedScores(request.score_sources, request.running.points.publish)
         self.loop = ensure_event_loop()
         self.reports = ReportSocket()
-        self.ending: Ending = NotStarted("it has not answered")
+        self.ending: Ending = NotStarted("it has given no answer")
         self.exit_code: int | None = None
         self.answer = Answer()
         self._first_index = 0
@@ -137,8 +137,8 @@ class SweepClient(PapermillNotebookClient):
         """Wait until the kernel answers, and prepare it for its trial.
 
         Args:
-            env: Environment variables to set. None for a kernel that was started with them, because
-                the code that sets them needs ipykernel.
+            env: Environment variables to set in the kernel. None for a kernel other than ipykernel,
+                which was started with its variables: the code that sets them needs ipykernel.
 
         Raises:
             RuntimeError: The kernel died, did not answer in time, or its trial was stopped.
@@ -178,10 +178,13 @@ class SweepClient(PapermillNotebookClient):
         self._run_silently(code)
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
-        """Write the outputs of the cells tagged `shared`, which have run, and assign the params.
+        """Write the outputs of the cells tagged `shared` into the notebook, and assign the params.
+
+        These cells have run once for all trials, before the kernel was forked.
 
         Args:
-            shared: The cells that ran before the kernel was forked.
+            shared: The cells that ran before the fork, with the messages that they sent. They
+                include the parameters cell if it comes first.
             assignments: Code that assigns the injected values of this trial.
         """
         self._first_index = shared.until
@@ -541,8 +544,8 @@ def _save_if_possible(save: Callable[[], None]) -> None:
     try:
         save()
     except OSError as error:
-        # Ignore the error: the file is written again within seconds, and at the trial's end. If
-        # that fails too, users get a warning.
+        # Ignore the error: the file is written again within seconds, and at the trial's end. If the
+        # write at the end fails too, users get a warning.
         _log.info("the executed notebook could not be saved, and is saved later: %s", error)
 
 
@@ -551,5 +554,8 @@ def _bytes_of(outputs: Sequence[NotebookNode]) -> int:
 
 
 def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:
-    """Return whether the data of a message between widgets is no mapping. nbclient needs one."""
+    """Return whether the data in a message between widgets are no mapping.
+
+    nbclient cannot read such a message.
+    """
     return kind in ("comm_open", "comm_msg") and not isinstance(content.get("data"), dict)

@@ -1,7 +1,7 @@
 """Execute a notebook in place of papermill's engine.
 
-Unlike papermill's engine, it records the true state of each cell, and keeps the file up to date
-while a cell runs.
+Unlike papermill's engine, this one records the true state of each cell, and keeps the notebook's
+file up to date while a cell runs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
 from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarted, Stopped
 
-#: The last outputs of a cell may arrive up to this number of seconds after its reply (chosen, not
-#: measured). With a limit of one minute, trials failed: reading a million lines takes minutes on a
-#: busy machine.
+#: The last outputs of a cell may arrive up to this number of seconds after the kernel's reply that
+#: the cell has ended (chosen, not measured). With a limit of one minute, trials failed: reading a
+#: million lines takes minutes on a busy machine.
 _IOPUB_TIMEOUT_S = 600
 #: After a signal has ended a kernel, wait this many seconds for a stop of its trial, and poll at
 #: this interval (chosen, not measured). A machine or a job of SLURM that ends may kill kernels
@@ -56,7 +56,7 @@ class LiveNotebook(NotebookExecutionManager):
     def save(self, **_: Any) -> None:
         """Write the notebook's file, unless it was written less than 0.2 s ago.
 
-        In this case, the next call of `catch_up` writes the file.
+        If the file is not written now, the next call of `catch_up` writes it.
         """
         self._is_behind = True
         if time.monotonic() - self._written_s >= CATCH_UP_S:
@@ -127,7 +127,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
         if not isinstance(client.ending, NotStarted):
-            # The kernel has started, so the error is not its own: a file cannot be written, or
+            # The kernel has started, so the error has another cause: a file cannot be written, or
             # this package has a bug.
             raise
         client.ending = NotStarted(first_line(error))

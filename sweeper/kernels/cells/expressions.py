@@ -38,12 +38,13 @@ class TrialArguments:
 def prepare_started(trial: TrialArguments, frozen: Mapping[str, str]) -> str:
     """Return code that prepares a kernel that was started, not forked, for its trial.
 
-    The kernel runs the code before the first cell. The code runs the source of `in_kernel` and
-    calls a function in it, without adding a variable to the notebook.
+    The kernel runs the returned code before the first cell. This code runs the source of the module
+    `in_kernel` and calls a function of it, without adding a variable to the notebook.
 
     Args:
         trial: What the kernel gets.
-        frozen: Sources of the modules of the snapshot, by absolute path without symbolic links.
+        frozen: Sources of the notebook's local modules as they were when the sweep began, by
+            absolute path without symbolic links.
     """
     arguments = {
         "finders": _FINDERS,
@@ -102,11 +103,12 @@ class Answer:
             read at import. None if the question did not ask for them.
         gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
             if torch has used no GPU.
-        notices: What the kernel has noticed: names by the kind of notice (`trials.Notice`).
-        numbers: Numbers that a watched kernel has recorded, in the form of
-            `in_kernel.WatchedNumbers`.
-        changes: Variables that the statements of a watched kernel have changed, in the form of
-            `in_kernel.WatchedChanges`.
+        notices: Facts that users should know, such as files that the notebook has overwritten:
+            names by the kind of notice (`trials.Notice`).
+        numbers: Numbers that the kernel has recorded, in the form of `in_kernel.WatchedNumbers`.
+            Empty unless the variable `WATCH_VARIABLE` has asked for them.
+        changes: Variables that each statement has changed, in the form of
+            `in_kernel.WatchedChanges`. Empty unless `WATCH_VARIABLE` has asked for them.
     """
 
     floats: Mapping[str, float] = field(default_factory=dict)

@@ -39,7 +39,10 @@ def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: st
 
 
 def assignments(params: Params, node: NotebookNode) -> str:
-    """Return the Python code of the injected cell, which assigns some or all of the params."""
+    """Return the Python code that papermill's injected cell has for these params.
+
+    Params that the injected cell does not assign are left out.
+    """
     injected = {name: params[name] for name in injected_names(node) if name in params}
     code: str = translate_parameters("python3", "python", injected)
     return code

@@ -1,4 +1,4 @@
-"""Receive a trial's points on a Unix socket."""
+"""Receive the points (reported values) of a trial on a Unix socket."""
 
 from __future__ import annotations
 

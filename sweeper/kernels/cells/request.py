@@ -102,7 +102,7 @@ class NotStarted:
     """No kernel has answered, so no cell has run.
 
     Attributes:
-        why: Reason in words, for people.
+        why: Reason in words, for people. It follows "the kernel did not start: " in messages.
     """
 
     why: str

@@ -38,6 +38,8 @@ _SWEEP_END_S = 3.0
 class NotebookStopper:
     """Stops a notebook when its trial is stopped, and pauses its kernel when the trial is frozen.
 
+    While a trial is frozen, another trial uses its slot.
+
     Attributes:
         kernel: Process of the kernel.
         request: Request to run the notebook, with the running trial and the grace time of a stop.
@@ -74,8 +76,8 @@ class NotebookStopper:
         return is_done
 
     def _soon(self, call: Callable[[], None]) -> None:
-        # A stop may arrive just after the trial's end, when the trial's thread has closed the loop.
-        # Then there is nothing left to stop.
+        # Ignore a stop that arrives just after the trial's end. The trial's thread has closed the
+        # loop by then, which makes this call raise.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call)
 
@@ -90,8 +92,8 @@ class NotebookStopper:
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
         reason = self.request.running.control.stop_reason
         if self.request.running.control.is_off_gpu:
-            # The trial is frozen, and its GPU memory was moved to the host. To end by itself, the
-            # notebook would have to wait for its GPU.
+            # The trial is frozen, and its GPU memory was moved to the host. The notebook could end
+            # by itself only after a wait for its GPU, so kill the kernel.
             await self.kernel.end_at_once()
             return
         if reason and reason is not StopReason.TIME_LIMIT:
@@ -122,7 +124,7 @@ class NotebookStopper:
             await self._has_raised(2, own_s)
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:
-        """Wait until `times` reports have raised.
+        """Wait until `times` reports have raised an exception because of the stop.
 
         Return False if that takes more than `limit_s` seconds.
         """

@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 #: Longest time for a zygote's imports, in seconds. During the imports, kernels are started, not
 #: forked.
 _IMPORT_LIMIT_S = 120
-#: Largest number of zygotes (processes to fork kernels from) that are started. Each zygote after
-#: the first replaces one that died, that could not fork with all of its modules, or whose
-#: environment variables differ from those of a kernel that has run the notebook.
+#: Largest number of zygotes (processes to fork kernels from) that are started. A zygote is replaced
+#: if it died, if it could not fork with all of its modules, or if its environment variables differ
+#: from those of a kernel that has run the notebook.
 _MOST_ZYGOTES = 5
 
 #: Makes `torch.cuda.is_available()` ask NVML. By default, this call initializes CUDA, and a process
@@ -41,7 +41,7 @@ _MOST_ZYGOTES = 5
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = Unready(
     Stage.IMPORTS_UNKNOWN,
-    "no trial had shown yet what to import when this one began",
+    "when this trial began, no trial had shown yet which modules to import before a fork",
 )
 _PREPARING = Unready(
     Stage.COMING,
@@ -103,8 +103,8 @@ class ForkServer:
         #: Modules that a trial's kernel has imported, or will import, and that the zygote imports
         #: too. None until they are known.
         self._import_profile: Mapping[str, Any] | None = None
-        #: Whether a kernel that ran the notebook has told which environment variables for libraries
-        #: it has.
+        #: Whether a kernel that ran the notebook has reported its environment variables, as far as
+        #: libraries read them when they are imported.
         self._knows_environment = False
         #: Environment of the zygote after its imports.
         self._environment: Mapping[str, str] = env
@@ -114,7 +114,7 @@ class ForkServer:
 
     @property
     def can_start_early(self) -> bool:
-        """Whether `start_early` would start a zygote: none was started, and forks are possible."""
+        """Whether `start_early` would start a zygote: there is none, and kernels can be forked."""
         return self._import_profile is None and not self._is_impossible
 
     @property
@@ -140,10 +140,12 @@ class ForkServer:
     def record_imports(self, profile: Mapping[str, Any]) -> None:
         """Start a zygote that imports what a kernel has imported. Later calls have no effect.
 
-        If `start_early` has started a zygote, it is replaced only if the kernel has other values of
-        the environment variables that libraries read when they are imported. Either a library has
-        set these values that the notebook's code does not show: then the new zygote imports it, and
-        has the values too. Or the notebook's own code has set them: then no kernel can be forked.
+        A zygote that `start_early` has started is replaced only if its environment differs from the
+        kernel's in a variable that libraries read when they are imported. There are two causes:
+
+        - A library whose import the notebook's code does not show has set the variable. The new
+          zygote imports this library, so it has the same value as the kernel.
+        - The notebook's own code has set the variable. Then no kernel can be forked.
 
         Args:
             profile: Modules and environment in the form of `in_kernel.import_profile`.
@@ -192,9 +194,9 @@ class ForkServer:
         try:
             return ForkedProcess(*request_fork(path, request, [output]), shared=available.shared)
         except TimeoutError:
-            _log.info("the zygote has not answered in %g s", ANSWER_S)
+            _log.info("the process that forks kernels has not answered within %g s", ANSWER_S)
         except (ConnectionError, FileNotFoundError) as error:
-            _log.info("the zygote has ended: %s", error)
+            _log.info("the process that forks kernels has ended: %s", error)
             zygote.let_go()
         except OSError as error:
             # The zygote runs, but cannot fork at the moment, for example because too many files are
@@ -235,8 +237,8 @@ class ForkServer:
         """Start one zygote, and fork kernels from it until it ends.
 
         Args:
-            excluded: Modules that the zygote does not import. Modules are added if only a zygote
-                without them may be able to fork.
+            excluded: Modules that the zygote does not import. This method adds the modules that
+                keep the zygote from forking, so that the next zygote does not import them.
 
         Raises:
             _Refused: Another zygote could not fork kernels either.
@@ -281,11 +283,13 @@ class ForkServer:
             if was_removed or zygote.is_let_go:
                 return
             raise _Refused(
-                f"a process with the same imports died, or took over {_IMPORT_LIMIT_S} s; "
+                "the process that forks kernels died while it imported the notebook's libraries, "
+                f"or needed more than {_IMPORT_LIMIT_S} s for them; "
                 f"{SWITCH_OFF}"
             )
         if report.exclude:
-            _log.info("imported in each kernel: %s", ", ".join(report.exclude))
+            # The next zygote does not import these modules, so each kernel imports them itself.
+            _log.info("imported in each kernel, not before: %s", ", ".join(report.exclude))
             excluded.update(report.exclude)
             return
         self._environment = {**self._setup.env, **report.environment}
@@ -328,7 +332,7 @@ class ForkServer:
                     "that cell and from all later cells"
                 )
         except OSError as error:  # The next fork will find that the zygote has ended.
-            _log.info("the zygote does not answer: %s", error)
+            _log.info("the process that forks kernels does not answer: %s", error)
         self.available = Ready(shared=shared, import_s=import_s)
 
 
@@ -339,10 +343,10 @@ def _modules_of(entry: str) -> set[str]:
 
 
 def _set_by_notebook(profile: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
-    """Return why no kernel can be forked, if a notebook sets variables that libraries read.
+    """Return why no kernel can be forked, if a notebook sets a variable that libraries read.
 
-    In a forked kernel, the libraries are imported before the notebook sets such a variable, so it
-    would have no effect. Return None if the notebook sets none.
+    In a forked kernel, the libraries are imported before the notebook sets the variable, so the
+    variable would have no effect. Return None if the notebook sets no such variable.
 
     Args:
         profile: Modules and environment of a kernel that has run the notebook.

@@ -1,4 +1,4 @@
-"""Ask the zygote, which has imported a notebook's libraries, for a fork, and manage the fork."""
+"""Ask the zygote (the process that kernels are forked from) for a fork, and manage the fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER_S = 10.0
 
 
 class ForkedProcess:
-    """A child of the zygote, with the part of `subprocess.Popen` that kernels need.
+    """A child of the zygote, with the methods and attributes of `Popen` that kernels need.
 
     Args:
         lease: Connection to the zygote. The zygote kills the process when the connection closes.

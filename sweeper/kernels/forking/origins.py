@@ -12,8 +12,8 @@ from typing import Any
 #: CPU time that the boot of a kernel takes, in seconds (measured: 0.26 s on a machine with two
 #: cores). A forked kernel saves this time, in addition to the time of the imports.
 _BOOT_S = 0.3
-#: End of messages about a failed attempt to fork kernels.
-SWITCH_OFF = "`kernels: cold` skips the attempt"
+#: Remedy with which messages about a failed attempt to fork kernels end.
+SWITCH_OFF = "set `kernels: cold` to skip the attempt to fork kernels"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class KernelSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanCell:
-    """A cell tagged `shared`, which has run once for all trials.
+    """A cell that has run once for all trials: tagged `shared`, or before a cell with this tag.
 
     Attributes:
         messages: Messages that the kernel sent while the cell ran.
@@ -75,7 +75,7 @@ class SharedRun:
 
     @property
     def until(self) -> int:
-        """Index of the first cell after the shared cells, with which each trial begins."""
+        """Index of the first cell that each trial runs itself: the first after the shared cells."""
         return max(self.cells) + 1
 
 

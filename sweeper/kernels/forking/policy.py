@@ -18,8 +18,9 @@ It also waits for the repetitions of the proof, but at most as long as a forked 
 If the notebook's code shows its imports, the zygote starts with the sweep: an *early start*. One
 trial, the *pathfinder*, runs in a fresh kernel and becomes the reference. The trials next to it
 run in forked kernels, and their outcomes are *withheld*: not recorded before the proof. The proof
-then needs only one repetition of the reference: what an earlier fork leaves behind shows in it,
-because other forks have run before. If the proof fails, the withheld trials run again.
+then needs only one repetition of the reference. Other forked kernels have run before it, so it also
+shows whether an earlier fork leaves something behind that changes results. If the proof fails, the
+withheld trials run again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 class Proof(StrEnum):
     """What is proven about forked kernels. The values are those of `metadata.sweeper.proof`."""
 
-    EQUAL = "equal"  # The reference trial gave the same bits in a forked kernel.
+    EQUAL = "equal"  # One trial gave the same bits in a fresh kernel and again in forked ones.
     IN_KIND = "in kind"  # Results differ between any two runs, but outputs have the same types.
     NONE = "none"  # Nothing was proven, because the parameters file says `kernels: fork`.
     PENDING = "pending"  # Nothing is proven yet, so the outcome is not recorded yet.
@@ -74,7 +75,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Results of one run of the reference trial, to compare them with those of its other runs.
+    """Results of one run of a trial, to compare the trial's runs in fresh and in forked kernels.
 
     Attributes:
         execution: Cells, scores and series of the run.
@@ -125,7 +126,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A repetition of the reference trial that has failed.
+    """A repetition of the reference trial that failed, although the trial had completed before.
 
     Attributes:
         message: Why it failed.
@@ -171,7 +172,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The runs have proven nothing, so the proof is tried again later."""
+    """The runs have not shown whether forking changes results. The proof is tried again later."""
 
 
 #: If the zygote starts with the sweep, slots wait at most this number of seconds for its imports
@@ -192,8 +193,8 @@ _STARTED = KernelOrigin(reason="a second run in a fresh kernel")
 def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refused | Undecided:
     """Repeat a trial in forked kernels, and return what that proves.
 
-    If a run differs, repeat the trial in a fresh kernel too: if that run also differs, the
-    notebook is the cause, and not the fork.
+    If a run in a forked kernel differs, repeat the trial in a fresh kernel too. If the fresh run
+    also differs, the notebook is the cause, and not the fork.
     """
     run_id, difference = reference.spec.run_id, ""
     forked: list[Run] = []
@@ -258,8 +259,8 @@ class ForkPolicy:
         self._referred_at_s = 0.0
         self._proving_since_s: float | None = None
         self._compared_failures: set[Hashable] = set()
-        #: Number of slots, and time on the monotonic clock when `start_early` was called. None if
-        #: it was not.
+        #: Number of slots, and time on the monotonic clock when `start_early` was called. None
+        #: before that call.
         self._early: tuple[int, float] | None = None
         self._pathfinder: RunningTrial | None = None
         self._has_forked_early = False
@@ -286,10 +287,10 @@ class ForkPolicy:
     # --- an early start --------------------------------------------------------------------------
 
     def start_early(self, slots: int) -> bool:
-        """Let kernels be forked before the proof. Return whether this call has caused that.
+        """Allow forked kernels before the proof. Return whether this call has changed something.
 
-        False if an earlier call has, if kernels are never forked, or if the reference has
-        completed.
+        It changes nothing if an earlier call has allowed forked kernels, if kernels are never
+        forked, or if the reference has completed.
         """
         with self._lock:
             if self._early or self._refusal is not None or self._reference is not None:
@@ -298,10 +299,12 @@ class ForkPolicy:
             return True
 
     def starts_at_once(self, trial: RunningTrial, *, is_usual: bool) -> bool:
-        """Return whether a trial does not wait for the zygote, because its kernel is started.
+        """Return whether a trial begins at once in a fresh kernel, without a wait for the zygote.
 
-        This is so for the pathfinder, and for trials that cannot be the reference. If no pathfinder
-        is running, a trial that can be the reference becomes the pathfinder.
+        True for the pathfinder (the trial that is to become the reference), and for trials that
+        cannot be the reference. If no pathfinder is running, a trial that can be the reference
+        becomes the pathfinder. Always False without an early start, and as soon as the reference
+        has completed or the proof has led to a decision.
 
         Args:
             trial: Trial that begins.
@@ -319,8 +322,8 @@ class ForkPolicy:
     ) -> KernelOrigin | None:
         """Return how a trial's kernel is made before the proof. None if `origin` decides.
 
-        A trial with `is_usual` False may resume from checkpoints. They would be lost if its kernel
-        was forked and the proof failed, so `origin` decides for it.
+        For a trial with `is_usual` False, `origin` decides: the trial may resume from checkpoints,
+        which would be lost if its kernel was forked and the proof failed.
         """
         with self._lock:
             if self._early is None or not self._is_open or not is_usual:
@@ -352,9 +355,9 @@ class ForkPolicy:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no slot is making the proof, or running a trial that may become the reference.
+        """Whether no slot makes the proof, and none runs a trial that may become the reference.
 
-        If so, a trial whose outcome is withheld must make the proof itself.
+        If this is True, a trial whose outcome waits for the proof must make the proof itself.
         """
         with self._lock:
             has_reference = self._reference is not None
@@ -366,8 +369,8 @@ class ForkPolicy:
     def runs_of_a_proof(self) -> int:
         """Number of times that a proof repeats the reference, unless a result differs.
 
-        The second repetition shows what an earlier fork leaves behind. One repetition shows that
-        too if other kernels were forked before it.
+        The second repetition shows whether an earlier fork leaves something behind that changes
+        results. If other kernels were forked before, one repetition is enough to show that.
         """
         return 1 if self._has_forked_early else 2
 
@@ -433,7 +436,10 @@ class ForkPolicy:
         return Coverage(proof=self._proof, proven_by=self._reference.spec.run_id)
 
     def offer_reference(self, reference: Reference) -> None:
-        """Use a trial that completed in a fresh kernel as the reference, if there is none yet."""
+        """Use a trial that completed in a fresh kernel as the reference, if there is none yet.
+
+        The proof runs this trial again in forked kernels, and compares the results.
+        """
         with self._lock:
             if self._reference is None and self._refusal is None:
                 self._reference, self._referred_at_s = reference, time.monotonic()
@@ -441,7 +447,9 @@ class ForkPolicy:
     def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
         """Run the reference trial again in forked kernels, to prove that forking changes no result.
 
-        Do nothing if this was tried before, or if the proof takes longer than forking would save.
+        Do nothing if there is no reference, if no process can fork kernels now, or if a proof is
+        under way or has led to a decision. If a proof would take longer than forking saves, decide
+        that kernels are never forked, unless kernels were forked before the proof.
 
         Args:
             available: Whether kernels can be forked now.
@@ -461,8 +469,9 @@ class ForkPolicy:
             # have to run again, which takes longer.
             if not self._has_forked_early and saved_s * trials_left <= cost_s:
                 self._refusal = (
-                    f"too few trials are left to prove forked kernels: a proof takes {cost_s:.1f} "
-                    f"s, and forking saves {saved_s:.1f} s for each of {max(0, trials_left)}"
+                    f"too few trials are left: it takes {cost_s:.1f} s to test that forked kernels "
+                    f"give the same results, and forking saves {saved_s:.1f} s in each of "
+                    f"{max(0, trials_left)} trials"
                 )
                 return
             self._proving_since_s = started_s = time.monotonic()
@@ -470,7 +479,7 @@ class ForkPolicy:
         try:
             decided = _prove(reference, repeat, self.runs_of_a_proof)
         except Exception as error:  # noqa: BLE001  A proof only saves time, so it must not fail a trial.
-            _log.info("proof of forked kernels", exc_info=True)
+            _log.info("the proof of forked kernels raised an error", exc_info=True)
             decided = Refused(f"{type(error).__name__}: {error}")
         with self._lock:
             self._proving_since_s = None
@@ -481,13 +490,20 @@ class ForkPolicy:
                         self._find(f"kernels are forked: {reservation}")
                 case Refused(why):
                     self._refuse(why)
-        _log.info("proof: trial %s, %.2f s", reference.spec.run_id, time.monotonic() - started_s)
+        _log.info(
+            "the proof of forked kernels with trial %s took %.2f s",
+            reference.spec.run_id,
+            time.monotonic() - started_s,
+        )
 
     def doubts_failure(self, kind: Hashable) -> bool:
         """Return whether a trial that failed in a forked kernel must run again in a started one.
 
-        This is true only for the first failure of each kind: a second run of a similar failure
-        would show nothing new.
+        True only for the first failure of each kind. To repeat a similar failure would show nothing
+        new.
+
+        Args:
+            kind: Value that is equal for similar failures.
         """
         with self._lock:
             is_new = kind not in self._compared_failures

@@ -1,6 +1,6 @@
 """Run the cells tagged `shared` once for all trials, in a process that kernels are forked from.
 
-That process is itself a fork of the zygote, which has imported the notebook's libraries.
+That process is itself a fork of the zygote: a process that has imported the notebook's libraries.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SharedCells:
     Attributes:
         sources: Code of the cells by their index in the notebook. It includes the parameters cell
             and the injected cell if they come before the last shared cell.
-        numbers: Number of each of these cells among the code cells of the user's notebook, from 1,
-            by index. Used in messages.
+        numbers: Number by which messages name each of these cells, by index: its position among the
+            code cells of the user's notebook, from 1.
         tagged: Number of cells that are tagged `shared`.
     """
 
@@ -73,7 +73,7 @@ class NotShared(Exception):
 def run_shared_cells(
     cells: SharedCells, setup: KernelSetup, *, zygote: str, argv: Sequence[str]
 ) -> SharedRun:
-    """Run the shared cells in a fork of the zygote. Kernels can then be forked from this fork.
+    """Run the shared cells in a fork of the zygote, from which kernels can be forked afterwards.
 
     Args:
         cells: Cells to run.

@@ -68,8 +68,8 @@ def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, s
 
     This is the active environment. If none is active, it is the environment in the notebook's
     folder or in the nearest folder above. Conda's environment `base` does not count as active,
-    because many shells activate it by themselves. An active environment that was removed does not
-    count either, as in a shell that was opened before.
+    because many shells activate it by themselves. An active environment does not count either if
+    its folder was removed after the shell had activated it.
 
     Args:
         folder: Folder of the notebook.

@@ -1,4 +1,4 @@
-"""Manage the process of one kernel, which starts before its trial begins and ends after it."""
+"""Manage the process of one kernel, from before its trial begins until after the trial's end."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from .specs import Kernelspecs, runs_in_python
 _log = logging.getLogger(__name__)
 
 # The limits down to `_TAIL_BYTES` are chosen, not measured.
-#: Seconds from the shutdown request, after which exit handlers run, to SIGKILL.
+#: Seconds between a shutdown request and SIGKILL. In this time, the kernel's exit handlers run.
 _SHUTDOWN_S = 10.0
-#: Seconds from SIGKILL until nobody waits for the process any more. A driver or disk that hangs can
+#: Longest wait for the end of a process after SIGKILL, in seconds. A driver or disk that hangs can
 #: keep a killed process from ending.
 _KILL_S = 30.0
 #: Longest time for the delivery of the shutdown request, in milliseconds.
@@ -59,14 +59,15 @@ class Kernel:
 
     Args:
         setup: What the sweep's kernels have in common, with the environment of this kernel.
-        origin: How the kernel should be made. It is started if it cannot be forked.
+        origin: How the kernel should be made: started or forked. If it cannot be forked, it is
+            started.
         fork_server: Server that forks the kernel.
 
     Attributes:
         setup: What the sweep's kernels have in common, with the environment of this kernel.
         manager: jupyter_client's manager of the kernel.
         folder: Private folder of the kernel, with a short path. Removed when the kernel has ended.
-        origin: How the kernel was made.
+        origin: How the kernel was really made.
 
     Raises:
         OSError: The kernel's command cannot be run.
@@ -219,7 +220,7 @@ class Kernel:
         return True
 
     def kill(self, on_gone: Callable[[bool], None] = lambda _: None) -> None:
-        """End a kernel that has run no cell at once, without its exit handlers."""
+        """End the kernel at once, without its exit handlers. It must not have run any cell."""
         self._signal(signal.SIGKILL)
         self._see_end(on_gone)
 
@@ -260,8 +261,9 @@ class Kernel:
         """Send a signal to the kernel and the processes that it has started.
 
         Returns:
-            The ids of these processes. They have the kernel's mark in their environment. Processes
-            that a forked kernel has forked lack it, so they get no signal.
+            The ids of the kernel and of the processes that have its mark in their environment; see
+            `guard.py`. Children that a forked kernel has forked lack its mark. They get the signal
+            only if they are in the kernel's process group.
         """
         self._signal(number)
         # A command such as `!python train.py` has a process group of its own.

@@ -48,13 +48,17 @@ class QuickClient(AsyncKernelClient):
         return context
 
     def start_channels(self, *_: Any, **__: Any) -> None:
-        """Open the two sockets that executing cells needs. A heartbeat would need a thread."""
+        """Open only the two sockets that are needed to execute cells.
+
+        A socket for heartbeats, for example, would need a thread for each kernel.
+        """
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
         """Close the sockets that `start_channels` has opened, even if it could not open both.
 
-        The attributes `shell_channel` and `iopub_channel` open a socket if there is none.
+        Do not read the attributes `shell_channel` and `iopub_channel` for this: reading them opens
+        a socket if there is none.
         """
         self.context.destroy(linger=0)
 
@@ -63,11 +67,12 @@ class QuickClient(AsyncKernelClient):
 
         Args:
             limit_s: Time limit in seconds.
-            is_wanted: Function that returns whether the kernel is still needed. Called at least
-                twice a second.
+            is_wanted: Function that returns whether the kernel is still needed. This method calls
+                it at least twice a second.
 
         Raises:
-            RuntimeError: The kernel died, did not answer in time, or is no longer needed.
+            RuntimeError: The kernel died, did not answer in time, or is no longer needed. The
+                message follows "the kernel did not start: " in the outcome of the trial.
         """
         deadline_s = time.monotonic() + limit_s
         retry_s = _FIRST_RETRY_S
@@ -76,13 +81,13 @@ class QuickClient(AsyncKernelClient):
         is_connected = False
         while reply is None or not is_connected:
             if not is_wanted():
-                raise RuntimeError("its trial was stopped before its first answer")
+                raise RuntimeError("the trial was stopped before the first answer")
             if reply is None and not await self.is_alive():
-                raise RuntimeError("it died before its first answer")
+                raise RuntimeError("its process died before the first answer")
             if not Path(self.connection_file).exists():
                 raise RuntimeError("its private folder was removed")
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"no answer within {limit_s:g} s")
+                raise RuntimeError(f"it gave no answer within {limit_s:g} s")
             answered, connected = await asyncio.gather(
                 self._reply_within(retry_s if reply is None else 0.0),
                 self._connected_within(0.0 if is_connected else retry_s, requests),

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 # These limits are chosen, not measured.
-#: Processes that still hold a lock after this many seconds are paused nevertheless: a program that
-#: locks a file for hours, as HDF5 does, never gives a better moment.
+#: Processes that still hold a lock after this many seconds are paused nevertheless. For a program
+#: that locks a file for hours, as with HDF5, no better moment would come.
 _LIMIT_S = 0.5
-#: Seconds for which processes that hold a lock continue, until they are paused again.
+#: Seconds for which processes that hold a lock may continue before they are paused again.
 _AGAIN_S = 0.01
 #: Seconds between two checks whether the processes stand still.
 _POLL_S = 0.001

@@ -1,4 +1,4 @@
-"""Provide the kernels of one sweep: one for each running trial, and the next one for each slot."""
+"""Provide the kernels of one sweep: one for each running trial, and some started in advance."""
 
 from __future__ import annotations
 
@@ -80,17 +80,19 @@ class KernelPool:
         return [finding for finding in found if finding is not None]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
-        """Compute how much time cells tagged `shared` would save; see `sharing_advice`.
+        """Keep advice for users on how much time the tag `shared` would save; see `sharing_advice`.
+
+        Cells with this tag run once for all trials.
 
         Args:
-            node: Notebook that was executed in a forked kernel, without shared cells.
+            node: Notebook that was executed in a forked kernel, without cells tagged `shared`.
             own_names: Names whose values differ between trials.
         """
         self._advice = sharing_advice(node, own_names)
 
     @property
     def waits(self) -> bool:
-        """Whether a free slot should wait instead of starting a kernel, because forks come soon."""
+        """Whether a free slot should wait for a forked kernel instead of starting one."""
         return self.policy.waits(self.fork_server.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
@@ -98,8 +100,8 @@ class KernelPool:
 
         Args:
             env: Environment variables of the trial. Used only if they cannot be set later.
-            origin: How the kernel must be made. None if the policy decides. Then a kernel that was
-                prepared is returned, if there is one.
+            origin: How the kernel must be made: started or forked. If None, the policy decides, and
+                a kernel that was prepared is returned, if there is one.
 
         Raises:
             OSError: The kernel's command cannot be run, or no kernel can be forked.
@@ -139,9 +141,9 @@ class KernelPool:
         """Start the kernel of a later trial, which boots while the present trial runs."""
         if not self.can_prepare:
             return
-        # While a proof of forking is under way, start no kernel in advance. It would most likely be
-        # discarded, because the next kernel can be forked, and its boot would slow down the
-        # zygote's imports.
+        # While the sweep tests whether forked kernels give the same results, start no kernel in
+        # advance. It would most likely be discarded, because the next kernel can be forked. Its
+        # boot would also slow down the imports of the process that kernels are forked from.
         if self.policy.forks_soon(self.fork_server.available):
             return
         origin = self._best_origin()

@@ -67,7 +67,7 @@
 
   /* --- one cell ------------------------------------------------------------------------------- */
 
-  /* Return HTML without ids and execution counts, so that two cells can be compared. */
+  /* Return HTML without ids and execution counts, which differ even between equal cells. */
   const essence = (html) =>
     html.replace(/ id="[^"]*"/g, "").replace(/(In|Out)(&nbsp;|\u00a0|\s)*\[[^\]]*\]:/g, "");
 

@@ -113,7 +113,8 @@
      isEmpty: returns whether there is nothing to show.
      csv: returns the rows of its file. By default, these are the selected trials.
      onHover: called with the chart and the event when the pointer moves. The chart then shows no
-     descriptions of points. */
+     descriptions of points.
+     height: returns the height of the element in pixels. By default, the style sheet decides. */
   sweeper.chart = ({ id, element = byId(id), name = id, option, isEmpty, csv, onHover, height }) => {
     const section = element.closest("section");
     sweeper.whenVisible(element, () => {
@@ -140,7 +141,8 @@
     }
   };
 
-  /* Return whether a chart has points beyond the end of an axis. They are drawn as triangles there. */
+  /* Return whether a chart has points beyond the end of an axis. Such a point is drawn as a triangle at
+     the end of the axis. */
   const hasCut = ({ series = [] }) =>
     [].concat(series).some(({ data = [] }) => data.some((point) => point?.symbol === "triangle"));
 

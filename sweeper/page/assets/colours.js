@@ -97,7 +97,7 @@
       axis.places.forEach((place, i) => {
         const dot = document.createElement("i");
         dot.className = "dot";
-        dot.style.background = place === "n/a" ? sweeper.colours().faint : sweeper.palette(i);
+        dot.style.background = i < column.categories.length ? sweeper.palette(i) : sweeper.colours().faint;
         parts.push(dot, text(place));
       });
     } else if (ends[0] === ends[1]) {

@@ -1,5 +1,7 @@
 "use strict";
-/* The ranking by means on fresh seeds: of the best trials, of repeats, or of an ablation. */
+/* The ranking of trials by their mean score over several runs. There are three kinds of runs: the best
+   trials of a search on fresh seeds, the repeated runs of each proposal in a search, and an ablation, in
+   which a trial's params get the notebook's original values one at a time. */
 
 {
   const section = document.getElementById("confirmed-section");
@@ -43,8 +45,8 @@
     return button;
   }
 
-  /* Return the content of a trial's column: its score in the search. In an ablation, this is by how
-     much the ablated trial is better than this trial. */
+  /* Return the text of a trial's second last column: its score in the search. In an ablation, the text
+     says instead by how much the ablated trial is better than this trial. */
   function beside({ run_id, search_score }, { ablated, worths }, score) {
     if (!ablated) return search_score === null ? "" : score(search_score);
     const { gain, interval } = worths[run_id] || {};

@@ -6,8 +6,9 @@
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
   const MOST_GROUPS = 12;
-  /* 97.5 % quantiles of Student's t, by degrees of freedom. For more degrees of freedom than the list
-     has, the quantile of the normal distribution is used. */
+  /* 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom. For more degrees of freedom than
+     the list has, `mean` adds 2.4 / degrees of freedom to 1.96, the quantile of the normal
+     distribution. */
   const T = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16,
     2.145, 2.131, 2.12, 2.11, 2.101, 2.093, 2.086,
@@ -31,7 +32,8 @@
     });
   }
 
-  /* Return [value, trials] for each value of the chosen param: completed and selected trials only. */
+  /* Return [value, trials] for each value of the param by which the reader groups trials, or null if
+     there is no such param. Only trials that are selected and completed are in a group. */
   sweeper.groups = () => {
     const column = groupable().find((c) => c.key === state.group);
     if (!column) return null;

@@ -1,6 +1,6 @@
 "use strict";
-/* The scores of the trials one after the other, with the best one so far: by number, by the time of
-   their end, or by what all trials together had computed until then, which is what a sweep costs. */
+/* The scores of the trials, with a line of the best score so far. The horizontal axis is the number of
+   the trial, the time of its end, or the computing time of all trials until then: the sweep's cost. */
 
 {
   const { state } = sweeper;

@@ -1,6 +1,6 @@
 "use strict";
-/* How much each param mattered for the objective. The study's answer names only params whose effects
-   are larger than the noise. The bars of all other params are faint. */
+/* How much each param mattered for the objective. The study's answer, on top of the page, names only
+   params whose effects are larger than the noise. The bars of all other params are faint. */
 
 {
   const { state } = sweeper;
@@ -53,7 +53,7 @@
   /* Return the text about how trials without a score count. */
   function withoutScore() {
     const isAny = (state) => sweeper.data.all.some((trial) => trial.state === state);
-    const counts = sweeper.data.is_predicting ? " count with the score that is expected of them." : " do not count.";
+    const counts = sweeper.data.is_predicting ? " count with the score that is predicted for them." : " do not count.";
     return (isAny("failed") ? " Failed trials do not count." : "") + (isAny("pruned") ? ` Pruned trials${counts}` : "");
   }
 

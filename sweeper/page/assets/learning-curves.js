@@ -9,7 +9,7 @@
   const MOST_ROWS = 10; // most trials whose values at a step are listed (chosen, not measured)
   let curves = null; // by run id: [text that identifies the attempt, {score: [steps, values]}]
   let lines = []; // the drawn lines: {name, run_id, points, color}
-  let axes = null; // {toX, toY}: functions from a step or value to its coordinate in the chart
+  let axes = null; // {toY}: function from a value to its position on the vertical axis
   const guide = document.createElement("div");
   guide.className = "guide";
   guide.hidden = true;
@@ -24,7 +24,7 @@
     return points.map(([step, v]) => [step, (last = share * last + (1 - share) * v)]);
   }
 
-  /* Return the axes for all of these points, and keep the functions from values to coordinates. */
+  /* Return the axes for all of these points, and keep the function from a value to its position. */
   function axesFor(points, left = sweeper.grid.left) {
     const steps = points.map((p) => p[0]);
     const range = (vs) => vs.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
@@ -117,7 +117,7 @@
     };
   }
 
-  /* Return the point of a curve that is nearest to a step. Return none if all points are far away. */
+  /* Return the point of a curve that is nearest to a step, or null if the curve has no point near it. */
   function pointAt(points, step) {
     let [low, high] = [0, points.length - 1];
     while (low < high) {

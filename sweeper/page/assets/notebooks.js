@@ -77,13 +77,15 @@
 
   /* --- the state of the trials ----------------------------------------------------------------- */
 
+  const textOrNull = (value) => ((value ?? null) === null ? null : sweeper.text(value));
+
   function facts(run_ids) {
     const trials = run_ids.map(sweeper.trial).filter(Boolean);
     const { goals, scores, params, duration } = sweeper.columns;
     const isOwn = new Set(["duration [s]", "notebook"]); // These differ between any two trials.
     const rows = [
       ["state", (t) => [t.state, t.message].filter(Boolean).join(": ")],
-      ...[...goals, ...scores, ...params, duration].map((c) => [c.name, (t) => sweeper.text(c.of(t))]),
+      ...[...goals, ...scores, ...params, duration].map((c) => [c.name, (t) => textOrNull(c.of(t))]),
       ["seed", (t) => String(t.seed)],
       ["notebook", (t) => t.notebook],
     ];
@@ -99,12 +101,12 @@
     for (const [name, of] of rows) {
       const values = trials.map(of);
       const differs = new Set(values).size > 1 && !isOwn.has(name);
-      if (trials.length === 1 ? values[0] === "n/a" : state.isDiffering && !differs) continue;
+      if (trials.length === 1 ? values[0] === null : state.isDiffering && !differs) continue;
       const line = body.insertRow();
       line.insertCell().textContent = name;
       for (const value of values) {
         const cell = line.insertCell();
-        cell.textContent = value;
+        cell.textContent = value ?? sweeper.text(null);
         cell.classList.toggle("marked", differs);
       }
     }
@@ -126,7 +128,8 @@
 
   /* --- the dialog ----------------------------------------------------------------------------------- */
 
-  /* Return a text that identifies what the frame should display. It is drawn again if this changes. */
+  /* Return a text that identifies what the frame should display. The frame is drawn again only if this
+     text changes. */
   const wantedNow = () => JSON.stringify([pairOpen(), state.isDiffering, sweeper.isDark()]);
   const pairOpen = () => [state.open, ...(state.beside ? [state.beside] : [])];
 

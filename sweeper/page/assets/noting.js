@@ -95,7 +95,8 @@
     about.replaceChildren(...nodes);
   }
 
-  /* Find out whether the server of `ui` serves this page. Only this server has a URL for notes. */
+  /* Find out whether the server of the command `ui` serves this page. Only this server answers requests
+     for notes. */
   async function begin() {
     if (!location.protocol.startsWith("http") || sweeper.isCopy) return;
     isServed = await ask();

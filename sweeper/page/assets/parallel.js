@@ -238,7 +238,11 @@
   /* --- ranges on the axes ------------------------------------------------------------------------ */
 
   let isLate = false; // whether the chart must be drawn once no range is dragged any more
-  let dragged = null; // {axis, from, to, rest, edge}: ranges as positions
+  // The range that the reader drags on an axis, or null: {axis, start, moved, rest, grabbed, edge}.
+  // start: position where the drag began. moved: whether the pointer has moved since. rest: the other
+  // ranges that the axis keeps. grabbed: the existing range that is changed, or undefined for a new
+  // range. edge: index of the end of `grabbed` that is moved, or null to move the whole range.
+  let dragged = null;
 
   function drawHandles(visible) {
     handles.replaceChildren(...visible.map((axis, i) => {

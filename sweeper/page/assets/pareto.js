@@ -1,5 +1,6 @@
 "use strict";
-/* Two objectives against each other, with the Pareto front: no other trial is better in both. */
+/* Two objectives against each other. A line joins the trials of the Pareto front: no other trial is
+   better than one of these in both objectives. */
 
 {
   const goals = () => sweeper.data.objectives;

@@ -2,8 +2,8 @@
 /* The scale of a column: the position of a value on an axis, and the ticks of that axis. The script
    uses no document, so that tests can run it without a browser.
 
-   Positions are log10 of the value for logarithmic params, and places from 0 for categories. Trials
-   without a value lie at `missing`, below all others. */
+   The position of a value is its log10 for logarithmic params, and its index (0, 1, 2, …) for
+   categories. Trials without a value lie at `missing`, below all others. */
 
 const scales = (() => {
   const { isNumber } = numbers;
@@ -13,7 +13,7 @@ const scales = (() => {
   function ofCategories(column, trials) {
     const isMissing = trials.some((trial) => column.of(trial) === undefined);
     const places = [...column.categories, ...(isMissing ? ["n/a"] : [])];
-    const at = new Map(places.map((place, i) => [place, i]));
+    const at = new Map(column.categories.map((category, i) => [category, i]));
     return {
       column, places, missing: null, low: 0, high: Math.max(1, places.length - 1),
       ticks: places.map((_, i) => i),
@@ -64,8 +64,9 @@ const scales = (() => {
     };
   }
 
-  /* Return the positions of the first and the last colour. With ten values or more, 5 % of the values
-     at each end are ignored. Otherwise, one outlier would give all others the same colour. */
+  /* Return the positions on a column's scale that get the first and the last colour. With ten values or
+     more, 5 % of the values at each end are ignored. Otherwise, one outlier would give all others the
+     same colour. */
   function colourEnds(scale, trials) {
     const known = trials.map(scale.position).filter((at) => isNumber(at) && at >= scale.low);
     if (!known.length) return [scale.low, scale.high];

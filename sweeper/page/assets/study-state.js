@@ -341,7 +341,8 @@ const sweeper = (() => {
       listeners.push(listener);
     },
 
-    /* Tell all listeners what has changed: `all`, `selection`, `brush`, `table` or `open`. */
+    /* Tell all listeners what has changed: `all`, `selection`, `brush` (the ranges on the axes), `table`
+       or `open` (the open notebook, and other things that change no selection). */
     changed(what) {
       if (what !== "open" && what !== "table") sweeper.touch();
       write();

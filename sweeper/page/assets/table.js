@@ -41,7 +41,7 @@
     const [key, isDown] = sorting();
     const column = columns().find((c) => c.key === key) || columns()[0];
     const rank = (value) => (value === undefined || value === null ? 2 : numbers.isNumber(value) ? 0 : 1);
-    // In the default order, failed and pruned trials come last, no matter how good their scores are.
+    // In the default order, trials that did not complete come last, even if their scores are better.
     const isLate = (trial) => Number(state.sort === null && trial.state !== "completed");
     return [...sweeper.selected()].sort((a, b) => {
       const [x, y] = [column.of(a), column.of(b)];

@@ -1,5 +1,6 @@
 "use strict";
-/* When the trials ran, in lanes, and how much GPU memory they used together. */
+/* When the trials ran, in lanes: trials that ran at the same time are in different lanes. Below the
+   lanes, how much GPU memory the trials used together. */
 
 {
   const hasMemory = () => sweeper.data.all.some((t) => t.gpu_peak_bytes !== undefined);

@@ -1,4 +1,8 @@
-"""Predict final scores by a regression on earlier reports: the bound of `pruner: auto`."""
+"""Predict a trial's final score from its reports so far, by a regression over completed trials.
+
+`pruner: auto` prunes a trial if the best score of a completed trial is above the upper bound of
+this prediction. `Bound.is_beaten` states the exception.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,9 @@ class Bound:
     Attributes:
         likely: Predicted final score.
         spread: Standard deviation of the prediction.
-        is_beaten: Whether the best completed score is above the upper bound of the prediction.
-            False if the best completed trial ended above its own bound at the same step, too,
-            because then such bounds are no guide.
+        is_beaten: Whether the best score of a completed trial is above the upper bound of the
+            prediction. Also False if the best completed trial ended above the bound that the
+            regression gives for it at the same step, because such bounds are then too low.
     """
 
     likely: float
@@ -34,9 +38,9 @@ def bound_of(
 ) -> Bound | None:
     """Return the prediction for a trial after its latest report.
 
-    The final scores of completed trials are regressed on their best reports up to that step,
-    linearly by least squares. The bound is the prediction bound for one new value (Draper and
-    Smith, 1998, "Applied Regression Analysis", section 3.1).
+    The final scores of completed trials are regressed on their best reports up to the step of that
+    report, linearly by least squares. The bound is the prediction bound for one new value (Draper
+    and Smith, 1998, "Applied Regression Analysis", section 3.1).
 
     Args:
         curves: Learning curves of the study.
@@ -82,7 +86,7 @@ def bound_of(
 def floor_of(values: Sequence[float] | np.ndarray) -> float:
     """Return the value to which lower scores are raised, so that outliers do not decide.
 
-    Higher scores are better. If half of all scores are the best one, no score is an outlier.
+    Higher scores are better. If more than half of the scores equal the best one, none is raised.
     """
     middle, best = float(np.median(values)), float(np.max(values))
     if best <= middle:
@@ -91,11 +95,11 @@ def floor_of(values: Sequence[float] | np.ndarray) -> float:
 
 
 def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
-    """Return the best report up to a step, and the final score, of each completed trial.
+    """Return what completed trials had reported up to a step, and which scores they had in the end.
 
     Returns:
-        The pairs of the trials that have reported at that step, and the best final score of all
-        trials.
+        A pair for each completed trial that has reported at that step: its best report up to then,
+        and its final score. In addition, the best final score of all completed trials.
     """
     pairs, best = [], -math.inf
     for curve in curves.by_number.values():

@@ -1,4 +1,4 @@
-"""Collect the learning curves of a study for pruners."""
+"""Collect the learning curves of a study, which are its trials' scores by step, for pruners."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
 
     Args:
         study: Optuna's study.
-        frozen: Numbers of the trials that are frozen.
+        frozen: Numbers of the trials that are frozen, which means that their kernels are paused.
     """
     found = {}
     trials = study.get_trials(deepcopy=False, states=tuple(_STATES))
@@ -74,10 +74,13 @@ def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
 
 
 def _known_ends(trials: Sequence[FrozenTrial]) -> Mapping[int, int]:
-    """Return the last step of each trial's training, if a param decides it.
+    """Return the last step of each trial's training, if a param such as `epochs` decides it.
 
-    A param decides the last step if completed trials have several lengths, and last step and param
-    differ by the same number in all of them.
+    A param decides the last step if completed trials ended at different steps, and the difference
+    between last step and param is the same in all of them.
+
+    Returns:
+        The last steps by trial number. Empty if no param decides them.
     """
     lasts = {
         trial.number: trial.last_step

@@ -65,7 +65,7 @@ def make_pruner(settings: Settings) -> BasePruner:
 
 
 def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> str:
-    """Return why a trial is pruned after its latest report, with the scores of completed trials."""
+    """Return in words why a trial is pruned after its latest report, with other trials' scores."""
     step = trial.last_step
     assert step is not None, "a trial that has reported nothing is not pruned"
     begins = f"pruned at step {step} with {trial.intermediate_values[step]:.6g}"

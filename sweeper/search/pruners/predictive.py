@@ -1,4 +1,8 @@
-"""Freeze trials that are unlikely to win now, and prune those that are unlikely to win at all."""
+"""Freeze trials that are unlikely to win now, and prune those that are unlikely to win at all.
+
+A trial wins if it gets the best score of the study. A frozen trial is paused, so that another trial
+can run in its slot. The frozen trial may continue later. A pruned trial ends for good.
+"""
 
 from __future__ import annotations
 
@@ -62,26 +66,28 @@ class Outlook:
 class PredictivePruner(BasePruner):
     """Freezes trials that are unlikely to win now, and prunes those that cannot win any more.
 
-    If trials can be frozen (`judge`, `thaw`, `order`), each trial is judged after one ninth of its
-    training. While new trials are left, one slot in four continues the trial that can reach the
-    best score, and the other slots begin new trials. After that, all slots continue frozen trials,
-    until none of them is predicted to end within one standard deviation of the best. A trial that
-    has done two ninths of its training runs until it completes, as long as it can win. The `Race`
-    predicts which score a trial can reach, as long as its predictions for completed trials were
-    about right. Otherwise the bound below decides.
+    If trials can be frozen (`judge`, `thaw`, `order`), each trial is first judged after one ninth
+    of its training. Each slot of the sweep runs one trial at a time. While the study has new trials
+    to begin, one slot in four continues the trial that can reach the best score, and the other
+    slots begin new trials. After that, all slots continue frozen trials, until none of them is
+    predicted to end within one standard deviation of the best. A trial that has done more than two
+    ninths of its training runs until it completes, as long as it can win. The `Race` predicts which
+    score a trial can reach, as long as its predictions for completed trials were about right.
+    Otherwise, the bound of the next paragraph decides.
 
-    If trials cannot be frozen (`prune`), a trial is pruned when the best score so far is above the
-    bound of its prediction (`bound_of`). If early scores say little about final ones, as in the
-    first half of a one-cycle schedule, the bound is wide, and few trials are pruned. The idea comes
-    from Domhan et al. (2015), "Speeding Up Automatic Hyperparameter Optimization of Deep Neural
-    Networks by Extrapolation of Learning Curves". Here, the study's own curves replace families of
-    functions.
+    A trial is pruned when the best score so far is above the upper bound of its predicted score
+    (`bound_of`). If trials cannot be frozen (`prune`), only this bound decides. If early scores say
+    little about final ones, as in the first half of a one-cycle schedule, the bound is wide, and
+    few trials are pruned. The idea comes from Domhan et al. (2015), "Speeding Up Automatic
+    Hyperparameter Optimization of Deep Neural Networks by Extrapolation of Learning Curves". Here,
+    the study's own curves replace families of functions.
 
     No trial is frozen or pruned after it has reported its last step. If a param decides the number
     of steps, the last step is known when trials of two lengths have completed. Otherwise, the
     median length of completed trials counts.
 
-    A trial that reports NaN is pruned, because its training has diverged.
+    A trial that reports NaN is pruned, because its training has diverged. If trials can be frozen,
+    a trial that reports an infinite value is pruned, too.
 
     Args:
         confidence: Confidence level of the bound, above 0.5 and below 1. A trial is judged at each
@@ -157,7 +163,7 @@ class PredictivePruner(BasePruner):
         return Verdict.GO_ON if is_ahead else Verdict.FREEZE
 
     def thaw(self, curves: Curves, *, to_begin: int) -> int | None:
-        """Return the number of the frozen trial that continues in a free slot.
+        """Return the number of the frozen trial that continues in a slot that has become free.
 
         Args:
             curves: Learning curves of the study.
@@ -176,7 +182,7 @@ class PredictivePruner(BasePruner):
             return min(judged_too_early)
         running = _numbers_of(curves, "running")
         n_continuing = len(set(running) - beginning)
-        # Count the free slot as if a trial ran in it. If no trial runs, it begins a new trial.
+        # Count the free slot as if a trial ran in it. If no trial runs, the slot begins a new one.
         least = min(1, len(running))
         if to_begin and n_continuing >= max(least, (len(running) + 1) // SLOTS):
             return None
@@ -185,9 +191,10 @@ class PredictivePruner(BasePruner):
         return max(can_win, key=reach.__getitem__, default=None)
 
     def order(self, curves: Curves) -> Sequence[Outlook]:
-        """Return the predictions for the frozen trials, those that can reach the best score first.
+        """Return the predictions for the frozen trials, the most promising trial first.
 
-        Trials that cannot win come last.
+        The order is that of the predicted scores, each improved by one standard deviation. Trials
+        that cannot win come last.
         """
 
         def rank(outlook: Outlook) -> tuple[bool, float]:
@@ -196,7 +203,14 @@ class PredictivePruner(BasePruner):
         return sorted(self.outlooks(curves, _numbers_of(curves, "frozen")), key=rank)
 
     def outlooks(self, curves: Curves, numbers: Sequence[int]) -> list[Outlook]:
-        """Return predictions for trials that have not completed but reported a finite value."""
+        """Return the predictions for trials that have not completed.
+
+        Trials that have not reported a finite value are left out.
+
+        Args:
+            curves: Learning curves of the study.
+            numbers: Numbers of the trials.
+        """
         known = []
         for number in numbers:
             values = curves.by_number[number].values.values()
@@ -225,9 +239,10 @@ class PredictivePruner(BasePruner):
         )
 
     def _reach(self, curves: Curves, race: Race) -> dict[int, float]:
-        """Return the highest probable lead of each judged trial that can win, by number.
+        """Return how far each trial that can win may end ahead of the leader, by trial number.
 
-        The lead is the predicted one plus one standard deviation.
+        This is its predicted lead plus one standard deviation. Trials that are not judged yet are
+        left out.
         """
         beginning = _beginning(curves, race)
         return {
@@ -263,9 +278,9 @@ def _numbers_of(curves: Curves, state: CurveState) -> list[int]:
 
 
 def _slots_to_continue(curves: Curves, beginning: set[int], *, to_begin: int) -> int:
-    """Return how many slots continue trials that have done enough steps to be judged.
+    """Return how many slots may run trials that have done enough steps to be judged.
 
-    The other slots begin new trials.
+    The other slots are for new trials, and for trials before their first judgement.
     """
     running = _numbers_of(curves, "running")
     slots = len(running) - len(beginning.intersection(running))

@@ -1,6 +1,8 @@
 """Predict final scores by comparing trials at the same step.
 
-This module contains all constants of `pruner: auto`.
+The leader is the best completed trial, or the most promising one as long as none has completed. A
+trial's lead is its value minus the leader's value at the same step: negative if it is worse. This
+module contains all constants of `pruner: auto`.
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ from .curves import Array, Curve, Curves
 #: doubling of steps (fitted).
 GAIN_KEPT = 0.68
 #: Near the end of the training, the lead grows by at most this share of the same growth, times the
-#: part of a doubling that is left (fitted).
+#: number of doublings of steps that are left (fitted).
 GAIN_KEPT_NEAR_THE_END = 0.9
-#: While the number of steps grows e-fold, two trials diverge by this share of the study's spread
-#: (fitted).
+#: While the number of steps grows e-fold, a lead changes at random by this share of the study's
+#: spread (fitted). The spread is the distance from the median to the best value at the first
+#: judgement.
 WANDER = 0.2
 #: The variance of predictions is estimated as if this many further trials had been predicted, each
 #: with an error of one standard deviation (chosen, not measured).
 PRIOR_TRIALS = 4
-#: Each completed trial counts as much as this many of those further trials (chosen, not measured).
+#: In that estimate, each completed trial counts as much as this many of the further trials (chosen,
+#: not measured).
 TRIAL_WEIGHT = 2
 #: The variance is multiplied by at least this factor, even if all predictions were close (chosen,
 #: not measured).
@@ -54,15 +58,16 @@ MOST_STEPS = 64
 # Constants of the decisions:
 #: A frozen trial can be pruned once this many trials have completed (chosen, not measured).
 COMPLETED = 2
-#: While new trials are left, one slot in this many continues a judged trial, and the other slots
-#: begin new trials (chosen, not measured).
+#: While the study has new trials to begin, one slot in this many continues a trial that was judged,
+#: and the other slots begin new trials (chosen, not measured). A slot runs one trial at a time.
 SLOTS = 4
-#: A trial that can win runs until it completes once it has more than this many times the steps of
-#: the first judgement (chosen, not measured). Without this rule, a sweep that was stopped early had
-#: dozens of half-trained trials and no score (decision 27).
+#: A trial that has done more than this many times the steps of the first judgement is no longer
+#: frozen, as long as it can win (chosen, not measured). Without this rule, a sweep that was stopped
+#: early had dozens of half-trained trials and no score (decision 27).
 COMMITTED = 2
-#: A running trial is compared with frozen trials as if its prediction were better by this share of
-#: its standard deviation (chosen, not measured), so that it is not frozen for a tiny difference.
+#: A running trial is compared with frozen (paused) trials as if its prediction were better by this
+#: share of its standard deviation (chosen, not measured), so that it is not frozen for a tiny
+#: difference.
 RESTLESS = 0.25
 #
 # Constants for outliers:
@@ -73,11 +78,11 @@ FURTHEST = 4.0
 
 
 class Race:
-    """Predicts the final scores of trials from their distances to the leader at the same step.
+    """Predicts the final scores of trials from their leads over the leader at the same step.
 
-    A trial's lead over the leader is predicted to keep growing, or shrinking, by two thirds of its
-    change in the last doubling of steps. In addition, it may change at random by one fifth of the
-    study's spread for each e-fold of training that is left. Higher scores are better throughout.
+    A lead is predicted to keep growing, or shrinking, by two thirds of its change in the last
+    doubling of steps. In addition, it may change at random by one fifth of the study's spread for
+    each e-fold of training that is left. Higher scores are better throughout.
 
     All arrays are read-only results of formulas over `values`, `done` and `finals`.
 
@@ -89,7 +94,7 @@ class Race:
             is also its index in all arrays.
         is_completed: For each trial, whether it has completed.
         done: For each trial, the number of steps up to its last report, among all steps of the
-            study.
+            study. Only `MOST_STEPS` of these steps count if there are more.
         finals: For each trial, its final score. Minus infinity if it has none.
         values: Value of each trial at or before each step, shape (trials, steps).
     """
@@ -134,7 +139,7 @@ class Race:
 
     @cached_property
     def _left(self) -> Array:
-        """For each step, the e-folds of training that are left after this step."""
+        """For each step, the e-folds by which the number of steps grows until the training ends."""
         total = self.total or UNKNOWN_TOTAL * self.done.max()
         left: Array = np.log(np.maximum(total / self._steps, 1))
         return left
@@ -147,7 +152,7 @@ class Race:
 
     @cached_property
     def _level(self) -> Array:
-        """For each trial and step, its extrapolated value.
+        """For each trial and step, the final score that is extrapolated from this step.
 
         The gain that all trials share is left out, because it cancels out in a lead.
         """
@@ -159,7 +164,7 @@ class Race:
 
     @cached_property
     def _levels(self) -> Array:
-        """For each trial, its extrapolated value at its last report."""
+        """For each trial, the final score that is extrapolated from its last report."""
         levels: Array = self._level[np.arange(len(self.numbers)), self.done - 1]
         return levels
 

@@ -60,17 +60,17 @@ def as_queued(params: Params) -> dict[str, Any]:
 def in_space(
     trials: Sequence[FrozenTrial], space: SearchSpace, *, needs_all: bool = False
 ) -> list[FrozenTrial]:
-    """Return trials with the dimensions and ranges of a search space, for a sampler.
+    """Return trials as if they had been proposed from a search space, for a sampler.
 
-    Trials with a value that the space does not allow are left out.
-
-    The order of dimensions and their ranges may have changed since a trial began. A trial that is
-    being proposed has no or not all params yet.
+    Each trial gets the dimensions of the space, in the order and with the ranges of the space. A
+    user may have changed the order or the ranges since the trial began. Trials with a value that
+    the space does not allow are left out.
 
     Args:
         trials: Trials of the study.
         space: Present search space of the study.
         needs_all: Whether trials with fewer or more params than the space gives are left out, too.
+            A running trial may have fewer, because its params may not all be chosen yet.
     """
     known = distributions(space)
     seen = []
@@ -103,7 +103,11 @@ def as_trial(params: Params, score: float, known: Mapping[str, BaseDistribution]
 
 
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
-    """Suggest the params of a trial one after the other, only in the branches that are open."""
+    """Let Optuna choose the params of a trial one after the other.
+
+    A param is skipped if its `when` does not match the values that were chosen before: it does not
+    exist in this trial.
+    """
 
     def pick(name: str, dimension: AnyDimension) -> Any:
         if isinstance(dimension, ChoiceDimension):

@@ -1,4 +1,4 @@
-"""Measure by the study's Gaussian process how much each param matters for a score.
+"""Measure with the Gaussian process of a study how much each param matters for a score.
 
 A sampler that has learned proposes similar params again and again. A random forest that is fitted
 to such trials learns little about the rest of the space. The Gaussian process predicts the score in
@@ -32,14 +32,16 @@ def effects_of(
     """Return the share of each objective's variance in the whole space that each param explains.
 
     A share is the total effect of Saltelli and others (2010, "Variance based sensitivity analysis
-    of model output"): of the param alone and together with others. Shares are divided by their sum,
-    so that they add up to 1. Functions are drawn from the process that is fitted to the trials, and
-    the spread over these functions gives the interval. If the process predicts each trial from all
-    others no better than it would predict noise, the lower bound of each interval is 0.
+    of model output"): what the param explains alone and together with other params. Shares are
+    divided by their sum, so that they add up to 1. Functions are drawn from the process that is
+    fitted to the trials, and the spread of the shares over these functions gives the interval. If
+    the process predicts each trial from all others no better than it would predict noise, the lower
+    bound of each interval is 0.
 
     Args:
         models: Models of the study's scores.
-        before_step: Called before each step. What it raises ends the computation.
+        before_step: Called before a model is fitted, and before its effects are measured. An
+            exception that it raises ends the computation.
 
     Returns:
         By objective the params with more than one value, the largest share first. An objective
@@ -100,7 +102,7 @@ def _shares(model: ScoreModel) -> tuple[Array, Array]:
     drawn = drawn.reshape(_FUNCTIONS, n_params + 2, n_points)
     first, second, changed = drawn[:, :1], drawn[:, 1:2], drawn[:, 2:]
     variance = drawn[:, :2].reshape(_FUNCTIONS, -1).var(1)[:, None]
-    total = ((first - changed) ** 2).mean(-1) / 2  # Jansen's estimators
+    total = ((first - changed) ** 2).mean(-1) / 2  # Jansen's estimators of both effects
     alone = variance - ((second - changed) ** 2).mean(-1) / 2
     sums = np.maximum(total.sum(1, keepdims=True), 1e-300)
     joint = np.clip(total - alone, 0, None) / np.maximum(variance, 1e-300)

@@ -24,16 +24,17 @@ from .padded_gp import PaddedGP
 from .score_model import can_predict
 from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
-#: In a study with more trials, `auto` uses TPE alone. Up to this number, a Gaussian process needed
-#: half as many trials as TPE (measured, but it was not recorded on which tasks).
+#: In a study with more trials than this, `sampler: auto` uses TPE alone. Up to this number, a
+#: Gaussian process needed half as many trials as TPE (measured, but it was not recorded on which
+#: tasks).
 _GP_TRIALS = 250
 #: After this number of proposals, `auto` uses TPE for every second one. On coarse grids, TPE has
 #: caught up with the Gaussian process by then (decision 26).
 _TURNS_FROM = 25
-#: A stepped dimension has at most this many values. A sampler that enumerates so many takes 0.5 s
-#: and 100 MB.
+#: With a sampler that lists all values of a dimension, a dimension has at most this many. The list
+#: takes 0.5 s and 100 MB.
 _MOST_VALUES = 1_000_000
-#: Samplers whose proposals are points of one sequence, so each proposal is made with one seed.
+#: Samplers whose proposals are points of one sequence. So all proposals of a study have one seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination of params.
 _EXHAUSTIBLE = ("grid", "brute_force")
@@ -42,8 +43,9 @@ _EXHAUSTIBLE = ("grid", "brute_force")
 class IndexedQMC(optuna.samplers.QMCSampler):
     """Optuna's sampler of a quasi-random sequence, which proposes the point with a given index.
 
-    Optuna counts the proposals in the study. Such a count leaves out the points of proposals that
-    a kill has lost, and it does not start again with the trials that a fixed order shows.
+    Optuna itself counts proposals in an attribute of the study. After a crash, this count includes
+    proposals that were lost. Their points would be left out, and a study with `order: fixed` would
+    not propose the same params again.
 
     Args:
         index: Number of earlier proposals.
@@ -70,9 +72,9 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
 }
-#: Samplers that propose better params if they see infeasible trials. nsga2 is not one of them: an
-#: infeasible trial is never a parent there, so nsga2 proposes equally good params without such
-#: trials.
+#: Samplers that propose better params if they see infeasible trials, which do not fit into memory
+#: even alone. nsga2 is not one of them: it never makes a proposal from an infeasible trial, so it
+#: proposes equally good params without such trials.
 _SEES_INFEASIBLE = ("tpe", "gp")
 #: Arguments that the factory sets, so that a parameters file cannot set them.
 _PASSED = ("seed", "space", "design_seed", "index")
@@ -82,7 +84,8 @@ class SamplerFactory:
     """Makes a new sampler for each proposal, from the study's seed and the trial number.
 
     So a proposal depends only on its number and on the trials so far, and is the same after a
-    restart. A sampler that is kept would repeat its random stream from the start after a restart.
+    restart. If one sampler made all proposals, it would repeat its first random numbers after a
+    restart.
 
     Args:
         settings: Settings of the study.
@@ -176,10 +179,11 @@ class SamplerFactory:
         return found
 
     def _proposals(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return one trial per proposal, as if the present space had proposed it.
+        """Return one trial per proposal, as if it had been proposed from the present search space.
 
-        A sampler of points in a sequence cannot have proposed trials with other dimensions. A
-        Gaussian process knows the present space, and learns from trials outside of it, too.
+        If the sampler proposes points of one sequence, trials with other dimensions are left out,
+        because they are not points of this sequence. For `gp`, trials keep their dimensions and
+        values, because `gp` knows the present space, and learns from trials outside of it, too.
         """
         if self.settings.repeat is not None:
             trials = RepeatedTrials(self.settings, trials).seen()
@@ -188,7 +192,7 @@ class SamplerFactory:
         return in_space(trials, self._space, needs_all=self.name in _ONE_SEED)
 
     def _has_other_ranges(self, storage: Any) -> bool:
-        """Return whether trials of the study have been proposed from other ranges than the present.
+        """Return whether trials were proposed from other ranges than those of the present settings.
 
         The first call reads the trials and stores the answer. The answer stays the same, because
         this factory proposes all later trials from the present ranges.
@@ -203,7 +207,10 @@ class SamplerFactory:
         return self._was_changed
 
     def has_tried_all(self, trials: list[FrozenTrial]) -> bool:
-        """Return whether a trial has begun with every combination of params."""
+        """Return whether each combination of params has a trial that has begun.
+
+        Always False for a sampler that does not end when it has tried all combinations.
+        """
         if self._n_combinations is None:
             return False
         begun = [trial for trial in self._proposals(trials) if has_begun(trial)]

@@ -1,4 +1,8 @@
-"""Propose params by a Gaussian process that supports branches, after a space-filling design."""
+"""Propose params by a Gaussian process, after first trials that cover the space evenly.
+
+The process supports branches: dimensions that exist only in trials in which other params have
+certain values.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +25,23 @@ class PaddedGP(optuna.samplers.GPSampler):
     """Optuna's Gaussian process, which also models dimensions that only some trials have.
 
     In trials and candidates without a dimension, the dimension has a fixed value, the middle of its
-    range. So trials of different branches share what they have in common, and a candidate is not
-    preferred for a value that it will not have. The fixed value is the imputation of Lévesque et
-    al., 2017, "Bayesian optimization for conditional hyperparameter spaces".
+    range. So the model learns from the trials of all branches about the dimensions that they have
+    in common, and does not prefer a candidate for a value that it will not have. The fixed value is
+    the imputation of Lévesque et al., 2017, "Bayesian optimization for conditional hyperparameter
+    spaces".
 
     The first trials are points of a scrambled Sobol sequence (Owen, 1998, "Scrambling Sobol' and
     Niederreiter-Xing points"), which cover ranges and branches evenly. Pruned trials count with
-    their predicted scores, and outliers with a score that hides no differences between the others.
-    The sampler computes on one thread, because more threads would slow down the trials.
+    their predicted scores. A score that is far worse than most is raised, so that it does not hide
+    the differences between the others. The sampler computes on one thread, because more threads
+    would slow down the trials.
 
     Args:
         space: Search space of the study.
         design_seed: Seed of the first trials, the same for all proposals of a study.
-        index: Number of earlier proposals, which is also the index of a first trial's point in the
-            sequence. Trial numbers would leave out points, because repeats have numbers, too. Then
-            the points would not cover the ranges evenly.
+        index: Number of earlier proposals. One of the first trials gets the point of the sequence
+            with this index. A trial number would leave out points, because trials that repeat a
+            proposal have numbers, too. Then the points would not cover the ranges evenly.
         n_startup_trials: Trials that must have a score before the process is fitted, at least 1.
         **options: Further options of Optuna's sampler.
 
@@ -88,8 +94,8 @@ class PaddedGP(optuna.samplers.GPSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        # Optuna reads a trial's values by name. So `modelled`, which has the same names as
-        # `search_space`, can take its place.
+        # Use `modelled`, in which ranges with many steps are continuous, in place of
+        # `search_space`. Optuna reads a trial's values by name, and both have the same names.
         proposed = super()._sample_relative_impl(
             study, completed_trials, running_trials, self._padding.modelled
         )
@@ -104,12 +110,12 @@ def on_one_thread() -> Iterator[None]:
     """Let torch, NumPy and SciPy use one thread of this process during the block.
 
     The matrices of a proposal are small. With two threads of OpenBLAS, a proposal takes more than
-    three times as much CPU time, which trials need. With one thread, its last bits do not depend on
-    the number of cores.
+    three times as much CPU time, which trials need. With one thread, the last bits of a proposal do
+    not depend on the number of cores.
     """
     # The limit applies only to libraries that are already imported, so import them before it is
-    # set. They are not imported at the top, because their imports take seconds, and the first
-    # trials of a study do not need them.
+    # set. They are not imported at the top of the module, because their imports take seconds, and
+    # the first trials of a study do not need them.
     import scipy.linalg  # noqa: F401  Optuna uses it
     import torch
 

@@ -1,4 +1,8 @@
-"""Give trials of spaces with branches a fixed value for the dimensions that they lack."""
+"""Give trials a fixed value for each dimension that does not exist in their branch.
+
+A dimension with `when` exists only in trials in which another param, its parent, has certain
+values. These trials are a branch. A Gaussian process needs a value of every dimension.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Ranges with more values than this are modelled as continuous, and their values are rounded.
+#: Ranges with at least this many steps are modelled as continuous, and proposed values are rounded.
 #: Optuna tries the steps of a range one after the other, which took ten times as long for four
 #: ranges with a thousand values each.
 _MOST_STEPS = 16
 
 
-#: Column of a dimension that only some trials have, and its conditions: a parent's column, and
-#: which of the parent's choices open the branch, shape (choices).
+#: Column of a dimension that only some trials have, and its conditions. A condition is the column
+#: of a parent, and for each choice of the parent whether the dimension exists with this choice.
 _Branch = tuple[int, list[tuple[int, Array]]]
 
 
@@ -45,7 +49,7 @@ class Padding:
         modelled: The same dimensions as a Gaussian process models them: long ranges with steps are
             continuous.
         values: Value of each dimension for trials in whose branch it does not exist: the middle of
-            its range.
+            its range, or its first choice.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -105,8 +109,8 @@ class Padding:
     def design(self, index: int, *, seed: int) -> dict[str, Any]:
         """Return the point with this index of a scrambled Sobol sequence, as params."""
         rng = np.random.RandomState(seed)
-        # The points of a sequence are balanced after powers of two, so make a power of two of them.
-        # The point with this index is the same in a longer sequence.
+        # A Sobol sequence covers the cube evenly after 1, 2, 4, 8, … points, so make such a number
+        # of them. The point with this index is the same in a longer sequence.
         points = self._cube.sample_normalized_params(1 << index.bit_length(), rng)
         return self._params_at(points[index])
 
@@ -115,10 +119,14 @@ class Padding:
         return self.as_params(self._cube.get_unnormalized_param(point))
 
     def spread(self, count: int, samples: int) -> list[Array]:
-        """Return samples of points that cover the unit cube evenly.
+        """Return samples of points. Each sample covers the unit cube evenly.
 
-        The samples are independent of each other. The count is a power of two, because the points
-        of a Sobol sequence are balanced after such a number.
+        The samples are independent of each other. In a point, a choice is the index of its value.
+
+        Args:
+            count: Number of points in each sample. It is a power of two, because a Sobol sequence
+                covers the cube evenly after such a number of points.
+            samples: Number of samples.
         """
         from scipy.stats import qmc
 
@@ -135,8 +143,8 @@ class Padding:
         """Return a view of the study in which each trial has a value of every dimension.
 
         A trial without params is left out: it is being proposed, or waits in the queue. A trial
-        that ran before a dimension was swept is left out, too: it had one value there, which is not
-        known here.
+        that ran before a dimension was swept is left out, too: which value of the dimension it had
+        is not known here.
         """
         return StorageView(study._storage, self._filled).study(study)
 
@@ -157,14 +165,15 @@ class Padding:
         return not self.distributions.keys().isdisjoint(self._space.missing(params))
 
     def only_active(self, acquisition: Any) -> Any:
-        """Return an acquisition function that ignores dimensions that a candidate will not have."""
+        """Return an acquisition function that ignores dimensions outside a candidate's branch."""
         return _OnlyActive(acquisition, self) if self._branches else acquisition
 
     def padded(self, candidates: torch.Tensor) -> torch.Tensor:
-        """Return candidates with the fixed value of each dimension that they will not have.
+        """Return candidates with the fixed value of each dimension outside of their branch.
 
         Args:
-            candidates: Points of the unit cube, shape (…, dimensions). Choices are counted from 0.
+            candidates: Points of the unit cube, shape (…, dimensions). A choice is the index of its
+                value.
         """
         import torch
 
@@ -177,7 +186,7 @@ class Padding:
 
 
 class _OnlyActive:
-    """An acquisition function that ignores the dimensions that a candidate will not have."""
+    """An acquisition function that ignores dimensions outside of a candidate's branch."""
 
     def __init__(self, acquisition: Any, padding: Padding) -> None:
         self._acquisition = acquisition
@@ -224,7 +233,7 @@ def _modelled(distribution: BaseDistribution) -> BaseDistribution:
 
 
 def _rounded(distribution: BaseDistribution, value: Any) -> Any:
-    """Return the nearest value that a distribution contains."""
+    """Return a value, rounded to the nearest one that a distribution contains."""
     if not isinstance(distribution, FloatDistribution | IntDistribution) or not distribution.step:
         return value
     low, step = distribution.low, distribution.step

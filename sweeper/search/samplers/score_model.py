@@ -31,9 +31,9 @@ _MOST_TRIALS = 200
 _REACH = 3.0
 #: The scores count as noise if the Gaussian process, which predicts each score from all others,
 #: explains no more than a certain share of their variance: the first number, plus the second
-#: number divided by the number of trials (chosen). In seven studies of a learning sampler whose
-#: scores were noise, it explained up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60
-#: and 0.02 for 120.
+#: number divided by the number of trials (chosen). In seven studies with a learning sampler and
+#: scores that were only noise, the process explained a share of up to 0.62 for 12 trials, 0.40 for
+#: 20, 0.18 for 30, 0.23 for 60 and 0.02 for 120.
 _LEAST_PREDICTED, _BY_LUCK = 0.08, 10
 
 
@@ -49,7 +49,7 @@ class ScoreModel:
     Attributes:
         padding: Dimensions of the space as coordinates of the unit cube.
         points: The trials as points of the cube, shape (trials, dimensions), the best trial first.
-        scores: Their scores, shifted and scaled to mean 0 and variance 1.
+        scores: Scores of these trials, shifted and scaled to mean 0 and variance 1.
         middle: Mean of the scores before they were shifted.
         scale: Standard deviation of the scores before they were scaled.
         process: Optuna's Gaussian process of the scaled scores.
@@ -81,8 +81,8 @@ class ScoreModel:
         """Standard deviation of the score between runs of the same params.
 
         If the process predicts no better than noise, this is the standard deviation of all scores.
-        The process itself would state too little, because it follows some of the noise: 0.7 to 0.8
-        of the true value in two studies of 60 trials.
+        The noise that the process itself states would be too small, because it follows some of the
+        noise: 0.7 to 0.8 of the true value in two studies of 60 trials.
         """
         share = float(self.process.noise_var) if self.predicts_better_than_luck else 1.0
         return self.scale * math.sqrt(share)
@@ -101,9 +101,9 @@ class ScoreModel:
 class ScoreModels:
     """The models of a study's scores. Each is fitted once, when it is first asked for.
 
-    Pruned trials count with their predicted scores (see `with_expected_scores`), because most
-    completed trials of a study with pruned ones are good. Failed trials have no score: the models
-    are unsure where trials fail.
+    Pruned trials count with their predicted scores (see `with_expected_scores`), because otherwise
+    the models would know mostly good trials. Failed trials do not count, so the models are unsure
+    in regions where trials fail.
 
     Args:
         study: Optuna's study.
@@ -135,7 +135,8 @@ class ScoreModels:
     def noise(self) -> dict[str, float]:
         """Noise of each score whose model has been fitted, by objective.
 
-        Empty if the models use predicted scores of pruned or frozen trials, which have no noise.
+        Empty if the models use predicted scores of pruned or frozen (paused) trials, because
+        predicted scores have no noise.
         """
         if self._pruned:
             return {}
@@ -153,7 +154,8 @@ class ScoreModels:
 
         Args:
             objective: Name of the objective.
-            before_step: Called before the model is fitted. What it raises ends the computation.
+            before_step: Called before the model is fitted. An exception that it raises ends the
+                computation.
         """
         if objective not in self._fitted:
             before_step()

@@ -1,4 +1,8 @@
-"""Predict the score over two params at a time by the study's Gaussian process, for its page."""
+"""Predict how a score depends on two params together, for the comparison page of a study.
+
+A surface is a grid of values of two params, with the score that the Gaussian process of the study
+predicts for each point of the grid.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from .padded_gp import on_one_thread
 from .padding import Array
 from .score_model import ScoreModel, ScoreModels
 
-#: Surfaces show all pairs of the most important params: the first number of params, with the second
-#: number of points along a range (chosen, not measured).
+#: There is one surface for each pair of the most important params. The first number says how many
+#: params these are, the second how many points a surface has along a range (chosen, not measured).
 _PARAMS, _PLACES = 4, 16
 #: The interaction of two params is averaged over the first number of points of the space, and
 #: compared with the variance of the score over the second number of points (chosen, not measured).
@@ -26,19 +30,20 @@ def surfaces_of(
     *,
     before_step: Callable[[], None] = lambda: None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return predicted surfaces of two params each, by objective, the strongest interaction first.
+    """Return the surfaces of each objective, those with the strongest interaction first.
 
     Args:
         models: Models of the study's scores.
         important: Params by objective, the most important first.
-        before_step: Called before a model is fitted and before each pair. What it raises ends the
-            computation.
+        before_step: Called before a model is fitted and before each pair. An exception that it
+            raises ends the computation.
 
     Returns:
-        For each pair of params: their names as `params`; the `places` along both, where a choice
-            has its number; `means` and `stds` of the score there, if all other params are as in the
-            best trial; the `interaction`, the share of the variance in the whole space that neither
-            param explains alone.
+        For each pair of params, a mapping with these keys. `params`: the names of both. `places`:
+        the values of each param on the grid, or the indices of its choices. `means` and `stds`: the
+        predicted score and its standard deviation on the grid, if all other params are as in the
+        best trial. `interaction`: the share of the score's variance in the whole space that is
+        explained by both params together, but by neither of them alone.
     """
     found = {}
     for objective, params in important.items():
@@ -67,7 +72,8 @@ def _surface(
     Args:
         model: Model of the score.
         pair: The params, as columns of the model's points.
-        others: Points of the space, over whose other params the interaction is averaged.
+        others: Points of the space. The interaction is averaged over their values of the other
+            params.
         variance: Variance of the predicted score in the whole space.
     """
     padding = model.padding

@@ -1,6 +1,7 @@
-"""Show samplers a changed view of a study's trials.
+"""Show samplers changed copies of a study's trials.
 
-The samplers themselves are in other modules.
+For example, a sampler sees a pruned trial as completed, with its predicted score. The trials in the
+study's storage stay as they are.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from .distributions import in_space
 #: If the study has this many completed trials, the trials of earlier studies are no longer used
 #: (chosen, not measured).
 _OUTVOTED_BY = 10
-#: Optuna's trial attribute for the constraint `memory`. A value above 0 means that it is violated.
+#: Key of a trial attribute by which samplers of Optuna know a constraint, here that a trial fits
+#: into memory. A value above 0 means that it does not.
 _CONSTRAINT = "constraints:memory"
 
 
 class StorageView:
-    """Replaces a study's storage for one proposal, and shows the sampler other trials.
+    """A study's storage as a sampler sees it for one proposal: with changed trials.
 
     Args:
         storage: Storage of Optuna, or another view.
-        seen: Returns the trials that the sampler sees, from all trials.
+        seen: Called with all trials of the storage. Returns the trials that the sampler sees.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class StorageView:
         """Return a study that reads its trials from this view.
 
         Args:
-            like: Optuna's study, of which name, sampler and pruner are used.
+            like: Optuna's study, which gives the name, sampler and pruner of the new study.
         """
         storage: Any = self  # A view has all methods of a storage.
         return optuna.load_study(
@@ -68,11 +70,11 @@ class StorageView:
 
 
 def in_order(trials: list[FrozenTrial], *, number: int, lag: int) -> list[FrozenTrial]:
-    """Return the trials as a fixed order shows them, regardless of which have ended since.
+    """Return the trials as the sampler sees them in a study with `order: fixed`.
 
-    The sampler sees the ends of the trials up to `number - lag`. Later trials are shown as running,
-    and trials after `number` are not shown. So it proposes the same params in each run of the
-    study.
+    The sampler sees the ends of the trials up to `number - lag`. It sees later trials as running,
+    even if they have ended, and trials after `number` not at all. So it proposes the same params
+    whenever the study runs.
 
     Args:
         trials: All trials of the study.
@@ -94,11 +96,11 @@ def _as_running(trial: FrozenTrial) -> FrozenTrial:
 
 
 def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials, with a violated constraint in those that ran out of memory.
+    """Return the trials, with a violated constraint in those that do not fit into memory.
 
-    Trials that ran out of memory have failed, and Optuna's samplers ignore failed trials. So the
-    sampler sees them as completed, with the mean score of all other trials, so that their params
-    seem neither better nor worse. If there are no such trials, nothing is changed.
+    Trials that do not fit into memory have failed, and Optuna's samplers ignore failed trials. So
+    the sampler sees them as completed, with the mean score of all other trials, so that their
+    params seem neither better nor worse. If there are no such trials, nothing is changed.
     """
     values = [trial.values for trial in trials if trial.state is TrialState.COMPLETE]
     if not values or not any(map(_is_infeasible, trials)):
@@ -150,10 +152,10 @@ def _score(trial: FrozenTrial) -> float:
 def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> optuna.Study:
     """Return a view of a study in which trials without a score have the score to be expected.
 
-    Pruned and frozen trials have predicted scores. The prediction uses the curves of all trials up
-    to the trial's last step. Otherwise, a study in which most trials are pruned would never have
-    enough scores for a model. And the model would know neither where bad trials are nor which of
-    the others are best.
+    Pruned and frozen (paused) trials have predicted scores. The prediction uses the learning curves
+    of all trials up to the trial's last step. Without these scores, a study in which most trials
+    are pruned would never have enough scores for a model. And the model would know neither where
+    bad trials are, nor which of the unfinished trials are better than others.
 
     Trials that have diverged, or have failed for a reason that may lie in their params, have the
     worst score. Otherwise, a model would know nothing of a region where all trials fail, and so
@@ -164,7 +166,8 @@ def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> op
         study: Optuna's study, or a view of it.
         is_clipped: Whether scores of completed trials that are far worse than most are raised to
             the worst score that an unfinished trial can have. Otherwise, a single exploded loss
-            hides all other differences from a model that scales by the scores.
+            would hide all other differences from a model that divides scores by their standard
+            deviation.
     """
     # Read all trials once, because trials may end meanwhile.
     trials = study.get_trials(deepcopy=False)
@@ -227,7 +230,9 @@ def _completed(trial: FrozenTrial, values: list[float]) -> FrozenTrial:
 
 
 class ExpectingTPE(optuna.samplers.TPESampler):
-    """Optuna's TPE, which sees trials without a score with that of `with_expected_scores`.
+    """Optuna's TPE, which sees pruned, frozen and failed trials with their expected scores.
+
+    The function `with_expected_scores` says which scores these are.
 
     Args:
         space: Present search space of the study.

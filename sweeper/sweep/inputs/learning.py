@@ -31,11 +31,7 @@ def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
     """
     if plan.confirming is not None:  # A confirming study proposes nothing.
         return None
-    facts = study.facts
-    # Compare the lists in the form in which a study stores them, which is without passwords.
-    before = () if facts.learned is None else facts.settings.get("learn_from", ())
-    now = plan.settings.as_mapping.get("learn_from", ())
-    if list(before) == list(now):
+    if study.facts.has_learned_from(plan.settings):
         return None
     return [_found(wanted, plan) for wanted in plan.settings.learn_from]
 
@@ -94,7 +90,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
 def _fits(record: TrialRecord, space: SearchSpace) -> bool:
     """Return whether a trial has an allowed value for each param of this space that it needs.
 
-    It does not need the params of a branch that the values of its other params leave closed.
+    It does not need a param that, by the condition `when`, does not exist with its other params.
     """
     params = record.params
     for name, dimension in space.items():

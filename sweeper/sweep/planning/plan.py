@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from ...execution.executor import Executor
 from ...execution.local import LocalExecutor
@@ -23,7 +22,7 @@ from ...study.facts import InputFact
 from ...study.located import LocatedStudy
 from ...study.study import Study
 from ...sync import RemoteCopy
-from ...trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
+from ...trials import InputFile, RerunPlan, StudyPaths, TrialOutcome, TrialSpec
 from .kinds import whole_ranges
 
 #: Function that returns the outcome of a trial that was run before the sweep, so that it need not
@@ -42,7 +41,8 @@ class SweepPlan:
         workload: What all trials of the sweep have in common.
         kernel: The kernel of the trials, and why it was chosen.
         executor: Runs the trials, on this machine or on a cluster.
-        make_executor: Makes an executor from a workload, for the study that confirms this one.
+        make_executor: Makes an executor from a workload, for a study that runs the best trials of
+            this one again.
         samplers: Makes the samplers that propose params.
         storage_url: URL of the study's storage.
         tracking: Address of MLflow's store.
@@ -56,8 +56,8 @@ class SweepPlan:
         inputs: Files of other studies that the trials use, by input name. Known once the study is
             open.
         input_facts: The same files in the form in which the study stores them.
-        confirming: Params and seeds that the study runs, in the form of `trials.plan_of`. None for
-            a search.
+        confirming: Params and seeds that the study runs, to confirm or ablate trials of a search.
+            None if the study itself is a search.
     """
 
     workload: Workload
@@ -76,7 +76,7 @@ class SweepPlan:
     adopt: Adopt | None = None
     inputs: Mapping[str, InputFile] = field(default_factory=dict)
     input_facts: Mapping[str, InputFact] = field(default_factory=dict)
-    confirming: Mapping[str, Any] | None = None
+    confirming: RerunPlan | None = None
 
     def close(self) -> None:
         """End everything that the executor started before the sweep began, such as a cluster."""

@@ -1,4 +1,7 @@
-"""Choose the next trial for a free slot, and record the outcome of each trial."""
+"""Choose the next trial for a free slot, and record the outcome of each trial.
+
+A sweep has as many slots as trials may run at once (`-j`).
+"""
 
 from __future__ import annotations
 
@@ -225,7 +228,8 @@ class TrialScheduler:
                 # is made only when the last trial has ended, so that the params of a trial depend
                 # on the study alone, and not on timing.
                 if self._executor.jobs > 1:
-                    # An error in that thread is dropped: the next call of `ask` raises it again.
+                    # An error in the thread of `_ahead` is dropped, because the next call of `ask`
+                    # raises it again.
                     self._ahead.submit(self._study.prepare, self._samplers)
                 return begun
             thawed = self._thawed()
@@ -418,7 +422,7 @@ class TrialScheduler:
         """Return the state of the study now.
 
         Args:
-            doing: Chores of the sweep, such as the wait for a storage.
+            doing: Chores of the sweep: work other than trials, such as writing the page.
         """
         records = self._records.copy()
         running = [
@@ -642,7 +646,10 @@ def without_param(
 
 
 def _is_lost(outcome: TrialOutcome) -> bool:
-    """Return whether a trial ended because its worker, its kernel or its memory was lost."""
+    """Return whether a trial lost its worker or its kernel, or its machine ran out of memory.
+
+    Such a trial is stopped and runs again, unless it was lost too often (`_MOST_LOSSES`).
+    """
     lost = (Reason.WORKER_LOST, Reason.KERNEL_DIED, Reason.OUT_OF_HOST_MEMORY)
     return outcome.state is TrialState.STOPPED and outcome.reason in lost
 

@@ -31,7 +31,9 @@ class RunAgain(Enum):
 def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
     """Decide how a trial is run again.
 
-    Return None if it is not run again, because it was alone already or ended for another reason.
+    Return None if it ended for another reason, if it was alone already, or if its params need too
+    much memory in any case (`is_infeasible`). Also return None if it lacked memory of a GPU, but is
+    not known to have used one.
     """
     if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
         return RunAgain.ELSEWHERE

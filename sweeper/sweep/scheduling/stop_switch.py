@@ -94,7 +94,7 @@ class StopSwitch:
             self._to_stop.clear()
 
     def running_trials(self) -> dict[int, RunningTrial]:
-        """Return the running trials by number. Frozen trials are among them."""
+        """Return the running trials by number. Frozen (paused) trials are among them."""
         with self._lock:
             return dict(self._running)
 

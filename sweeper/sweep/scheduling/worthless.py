@@ -61,8 +61,9 @@ class WorthlessRule:
 
     Args:
         code: Version of the code that the sweep's trials run.
-        names: Names of the search space. Trials with equal scores are compared only if each of
-            these params that they have differs between them.
+        names: Params that can have different values. If scores are equal, the rule waits for
+            further trials until each of these params has several values in the compared trials.
+            Params that the first of these trials lacks do not count.
     """
 
     def __init__(self, code: str, names: Collection[str]) -> None:
@@ -72,9 +73,9 @@ class WorthlessRule:
         self._is_decided = False
 
     def judge(self, records: Iterable[TrialRecord]) -> Tied | Worthless | None:
-        """Compare the first completed trials, once there are enough of them.
+        """Compare the last completed trials that have different params, once there are enough.
 
-        Return None if they differ, if there are too few, or if they were judged before.
+        Return None if their scores differ, if there are too few, or if an earlier call has decided.
 
         Args:
             records: Records of all trials.

@@ -1,11 +1,12 @@
-"""Test that sweeps which are disturbed at random moments have the same results as others.
+"""Test that sweeps which are disturbed at random moments have the results of undisturbed ones.
 
     uv run tests/journeys/chaos/test_chaos.py --blows 300
 
 is the long form; a short one is part of the tests. Each blow is one disturbance:
 
-- It kills a process: the sweep, alone or together with its guard, the zygote, a kernel, a frozen
-  kernel, the process that writes to MLflow, or a scheduler or worker of Dask.
+- It kills a process: the sweep, alone or together with its guard (which ends the kernels of a dead
+  sweep), the zygote (the process from which kernels are forked), a kernel, a frozen kernel (paused
+  by SIGSTOP), the process that writes to MLflow, or a scheduler or worker of Dask.
 - It makes something unavailable for some seconds: it locks the storage, fills the disk, makes a
   folder read-only, restarts a server, or removes the folder for temporary files.
 - It removes something: checkpoints, MLflow's artifacts, the sweep's private folder, or the whole
@@ -56,8 +57,8 @@ from sweeper.guard import mark_of
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
-#: A first cell that uses no swept name, so that it can be shared and kernels forked after it; then
-#: a second of work.
+#: The first cell uses no swept name, so it can run once for all trials, and kernels can be forked
+#: after it. The second cell works for about a second, and saves checkpoints.
 CELLS = (
     "import math, time, sweeper\nTABLE = [math.sin(i) for i in range(10_000)]",
     """
@@ -159,7 +160,7 @@ class Ground:
         """Call the command until the study is complete. Return the result.
 
         Args:
-            blows: Number of blows at most.
+            blows: Number of blows, after which the study is completed without others.
         """
         while True:
             sweep, before = self.call(), self.blows.total()
@@ -338,10 +339,10 @@ def _kill_worker(ground: Ground, _: int) -> None:
 
 
 def _lose_machine(ground: Ground, pid: int) -> None:
-    """Remove everything except the remote copy, which may be some time old."""
+    """Remove everything except the remote copy, which may lack the last changes."""
     assert ground.store is not None
-    is_away = ground.chance.random() < 0.3
-    if is_away:
+    is_unavailable = ground.chance.random() < 0.3
+    if is_unavailable:
         ground.store.program.send_signal(signal.SIGSTOP)
         time.sleep(25)
         ground.store.program.send_signal(signal.SIGCONT)

@@ -65,7 +65,7 @@ class Stage(StrEnum):
 
     BEGINS = "it begins"
     BOOTS = "kernels boot"
-    PROVES = "the first trial has ended, forking is proven"
+    PROVES = "the first trial has ended, forked kernels are checked"
     FREEZES = "trials are frozen"
     ENDS = "all trials have ended: remote copy, page, MLflow, summary"
 
@@ -82,7 +82,7 @@ class Call:
         """Start the command."""
         folder.mkdir(exist_ok=True)
         write_notebook(folder / "nb.ipynb", TRAIN, parameters="x = 0.5")
-        # A folder in which no process has its working folder.
+        # The remote copy is outside of the sweep's folder, in which `left` looks for processes.
         copy = folder.with_name(f"{folder.name}-copy")
         (folder / "nb.yml").write_text(PARAMETERS.replace("COPY", str(copy)))
         options = ("-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", "2")
@@ -191,8 +191,8 @@ def stop_at(stage: Stage, later_s: float, folder: Path) -> str | None:
     assert sorted(after) == [f"{number:04d}" for number in range(TRIALS)]
     assert {run_id: after[run_id] for run_id in before} == before, moment
     assert result["best"]["params"] == {"x": 0.7}
-    # An MLflow run without the study's id is kept of an earlier attempt that had logged more
-    # points.
+    # A run whose tag for the study's id is empty belongs to an earlier attempt. It is kept because
+    # that attempt had logged more points.
     all_runs = mlflow_runs(result["tracking_uri"], "nb")
     runs = [run for run in all_runs if run.data.tags["sweeper.study_id"]]
     names = sorted(run.info.run_name for run in runs)
@@ -218,9 +218,9 @@ def stop_often(moments: int, seed: int, life: Mapping[Stage, float]) -> None:
         stage = stages[moments % len(stages)]
         later_s = chance.random() * life[stage]
         with tempfile.TemporaryDirectory(prefix="stops") as parent:
-            came_of_it = stop_at(stage, later_s, Path(parent, "sweep"))
-        print(came_of_it or f"{stage}: had ended", flush=True)
-        moments -= came_of_it is not None
+            description = stop_at(stage, later_s, Path(parent, "sweep"))
+        print(description or f"{stage}: had ended", flush=True)
+        moments -= description is not None
 
 
 @pytest.mark.slow

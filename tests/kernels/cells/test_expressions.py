@@ -23,7 +23,7 @@ from sweeper.testing import write_notebook
 
 
 def ask(question: Question, **variables: Any) -> Answer:
-    """Ask a shell that replaces IPython's, with these variables of a notebook."""
+    """Ask a stand-in for IPython's shell in which a notebook has these variables."""
     shell: Any = SimpleNamespace(
         user_ns=variables,
         user_global_ns=variables,
@@ -197,7 +197,7 @@ def test_only_files_that_existed_at_the_start_and_have_changed_are_listed_as_ove
     assert files.overwritten() == ["best.pt", "models/best.pt"]
 
 
-def test_the_search_for_files_next_to_a_notebook_stops_at_a_number_of_entries(
+def test_the_search_for_files_next_to_a_notebook_stops_after_a_maximum_number_of_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(20):

@@ -21,7 +21,7 @@ capped = float(stated == "per_process_memory_fraction:0.2500")
 
 
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_torch_uses_at_most_the_stated_memory_unless_configured_by_users_or_too_old(
+def test_torch_gets_a_memory_limit_unless_the_user_has_configured_torch_or_torch_is_too_old(
     tmp_path: Path, *, is_forked: bool
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", READ)

@@ -43,7 +43,7 @@ def test_text_overwritten_by_a_carriage_return_is_removed_as_nbclient_does(
     assert len(left) == len(pieces)
     for before, after in zip(pieces, left, strict=True):
         rest = iter(before)
-        assert all(character in rest for character in after), "what is left stays in its piece"
+        assert all(character in rest for character in after), "remaining text stays in its piece"
 
 
 @pytest.mark.parametrize("end", ["", "\r", "\rdone"])

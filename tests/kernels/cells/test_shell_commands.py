@@ -64,7 +64,7 @@ def test_processes_that_a_shell_command_leaves_behind_end_with_the_command(tmp_p
 
 
 def state(pid: int) -> str:
-    """Return the state of a process as the system's letter."""
+    """Return the state of a process as a letter, such as `Z` for a zombie."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 

@@ -128,7 +128,7 @@ def test_a_kernel_can_import_sweeper_even_if_its_environment_lacks_it(
 
 
 def environment_with(folder: Path, *packages: str) -> Path:
-    """Return the interpreter of a new environment with links to packages and what they need."""
+    """Return the interpreter of a new environment with these packages and those that they need."""
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for package in needed(packages):

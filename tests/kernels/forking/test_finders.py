@@ -1,4 +1,4 @@
-"""A new interpreter imports the modules of a snapshot while other files are on disk."""
+"""A new interpreter imports frozen modules: as they were at the sweep's start, not as on disk."""
 
 from __future__ import annotations
 
@@ -158,7 +158,10 @@ def test_bytecode_of_another_version_of_a_frozen_module_is_not_used(tmp_path: Pa
 def test_multiprocessing_spawn_imported_under_the_import_watch_is_prepared_for_frozen_modules(
     tmp_path: Path,
 ) -> None:
-    """Otherwise no kernel with torch, which imports one, is forked beside a local module."""
+    """torch imports `multiprocessing.spawn`.
+
+    Without the preparation, no kernels are forked for a notebook with torch and a local module.
+    """
     code = """
 from importlib import import_module
 from sweeper.kernels.forking.zygote.imports import ImportWatch

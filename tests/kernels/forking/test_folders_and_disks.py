@@ -1,4 +1,4 @@
-"""A fault around the zygote costs at most one kernel."""
+"""A fault of a folder or disk costs at most one kernel, and later kernels are still forked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-#: A module that removes the folder of the first zygote while that zygote imports it.
+#: A module that removes the folder of the first process that forks kernels (zygote), while that
+#: process imports it.
 LOSES_ITS_FOLDER = f"""
 import os, pathlib, shutil
 if "zygote" in os.environ["{MARK_VARIABLE}"] and not pathlib.Path("lost").exists():

@@ -18,7 +18,7 @@ from sweeper.kernels.forking.zygote.imports import ImportWatch
 def test_an_import_inside_a_function_is_attributed_to_the_module_that_calls_it_at_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a library such as numpy would depend on everything that others import by it."""
+    """Otherwise `a_library` would count as an importer of all that others import through it."""
     (tmp_path / "a_library.py").write_text("def load():\n    import a_drawing_module")
     (tmp_path / "a_drawing_module.py").write_text("import random\nrandom.random()")
     (tmp_path / "a_caller.py").write_text("import a_library\na_library.load()")

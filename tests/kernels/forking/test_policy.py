@@ -1,4 +1,4 @@
-"""Kernels are forked only after a proof."""
+"""Kernels are forked only after a proof: a trial is run again in them, with the same results."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def proven(
         (
             [Failed("In [3]: no")],
             None,
-            "failed there: In [3]: no; `kernels: cold` skips the attempt",
+            "failed there: In [3]: no; set `kernels: cold` to skip the attempt to fork kernels",
         ),
     ],
 )
-def test_kernels_are_forked_only_if_a_repeated_run_equals_the_started_one_or_differs_by_chance(
+def test_kernels_are_forked_only_if_a_repeated_trial_gives_equal_results_or_differs_by_chance(
     runs: list[Repetition], proof: Proof | None, words: str, policy: ForkPolicy
 ) -> None:
     assert len(proven(policy, *runs)) == len(runs)
@@ -104,7 +104,7 @@ def test_kernels_are_started_until_a_completed_trial_was_run_again_in_forked_one
 ) -> None:
     assert not policy.forks(READY)
     assert "has not been run again" in policy.origin(READY).reason
-    assert proven(ForkPolicy()) == [], "it has no reference"
+    assert proven(ForkPolicy()) == [], "no trial has completed that could be run again"
     assert proven(policy, available=Unready(Stage.COMING, "it imports")) == []
     assert [origin.is_forked for origin in proven(policy)] == [True, True]
     assert policy.origin(READY) == FORKED
@@ -124,11 +124,11 @@ def test_a_comparison_of_forked_with_fresh_kernels_that_was_stopped_is_made_agai
 def test_forked_kernels_are_not_compared_with_started_ones_if_too_few_trials_are_left_to_save_time(
     trials_left: int, *, is_due: bool, policy: ForkPolicy
 ) -> None:
-    # Forking saves 3.3 s per trial. The comparison, two runs, takes 13.4 s: it pays off for 5
-    # trials.
+    # Forking saves 3.3 s per trial. The comparison, two runs, takes 13.4 s: it pays off from
+    # 5 trials on.
     assert bool(proven(policy, trials_left=trials_left)) is is_due
     assert ("too few trials are left" in policy.origin(READY).reason) is not is_due
-    assert policy.finding is None, "it costs nobody anything"
+    assert policy.finding is None, "no time is lost"
 
 
 @pytest.mark.parametrize(("kernels", "is_forked"), [("fork", True), ("cold", False)])
@@ -170,14 +170,14 @@ def test_no_kernel_is_forked_any_more_after_a_failure_that_happened_only_in_a_fo
     )
 
 
-def test_a_free_slot_waits_for_the_zygotes_imports_unless_the_first_trial_took_no_time(
+def test_a_free_slot_waits_for_the_imports_before_forks_unless_the_first_trial_took_no_time(
     make_spec: MakeSpec, reference: Reference
 ) -> None:
     preparing, policy = Unready(Stage.COMING, "it imports"), ForkPolicy()
     assert not policy.waits(preparing), "the first trials import as well"
     policy.offer_reference(reference)
     assert policy.waits(preparing)
-    assert not policy.waits(READY), "it proves forking"
+    assert not policy.waits(READY), "the slot itself compares forked kernels with fresh ones"
     assert not policy.waits(Unready(Stage.IMPORTS_UNKNOWN, "no trial")), (
         "no trial has shown what to import"
     )
@@ -201,7 +201,7 @@ def test_a_free_slot_waits_for_the_comparison_of_kernels_only_if_a_fork_saves_ti
     assert not policy.waits(READY)
 
 
-# --- an early start -------------------------------------------------------------------------------
+# --- an early start: kernels are forked before the proof ------------------------------------------
 
 COMING = Unready(Stage.COMING, "it imports")
 
@@ -255,7 +255,7 @@ def test_early_forked_trials_run_again_if_no_kernel_can_be_forked_any_more(
     assert policy.verdict(Unready(Stage.NEVER, "it died")) is Verdict.RUN_AGAIN
 
 
-def test_another_trial_is_started_as_the_reference_if_the_first_one_ended_without_completing(
+def test_another_trial_gets_a_fresh_kernel_to_compare_with_if_the_first_one_did_not_complete(
     early: tuple[ForkPolicy, RunningTrial],
 ) -> None:
     policy, first = early
@@ -276,7 +276,7 @@ def test_kernels_are_started_while_too_many_outcomes_of_forked_ones_await_the_co
     assert policy.early_origin(RunningTrial(), READY, is_usual=True) == FORKED
 
 
-def test_with_kernels_fork_a_sweep_waits_for_its_zygote_and_starts_no_kernel() -> None:
+def test_an_early_start_with_kernels_fork_waits_until_it_can_fork_kernels_and_starts_none() -> None:
     policy = ForkPolicy("fork")
     assert not policy.waits(COMING)
     assert policy.start_early(2)

@@ -1,4 +1,4 @@
-"""The server that forks can watch many children, and says why it cannot fork kernels."""
+"""The process that forks kernels (zygote) watches many children, and says why it cannot fork."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def report_of_zygote(tmp_path: Path) -> ZygoteReport:
     return report
 
 
-def test_a_zygote_reports_a_variable_that_its_interpreter_has_set_by_itself(tmp_path: Path) -> None:
+def test_the_process_that_forks_kernels_reports_a_variable_that_its_interpreter_has_set(
+    tmp_path: Path,
+) -> None:
     setting = "import os\nos.environ['OMP_WAIT_POLICY'] = 'PASSIVE'"
     (tmp_path / "sitecustomize.py").write_text(setting)
     report = report_of_zygote(tmp_path)
@@ -86,7 +88,9 @@ def test_a_zygote_reports_a_variable_that_its_interpreter_has_set_by_itself(tmp_
     assert report.environment["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
-def test_a_zygote_whose_ipykernel_is_too_old_reports_the_remedy(tmp_path: Path) -> None:
+def test_the_process_that_forks_kernels_reports_a_remedy_if_ipykernel_is_too_old(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "comm.py").write_text("raise ModuleNotFoundError(\"No module named 'comm'\")")
     report = report_of_zygote(tmp_path)
     assert report.refusal is not None

@@ -1,4 +1,7 @@
-"""Forks keep the state of shared cells. The corpus tests what a notebook then looks like."""
+"""Cells tagged `shared` run once for all trials. Kernels that are forked later have their state.
+
+`tests/journeys/test_corpus.py` tests what the executed notebooks then contain.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
-    """A pool of kernels that are forked without a proof."""
+    """A pool whose kernels are forked without a comparison with fresh ones."""
     folder = tmp_path_factory.mktemp("forking")
     with kernel_pool(folder, imports="import random, numpy") as pool:
         yield pool
@@ -48,7 +51,7 @@ def run_shared(
     return [run_alone(source, pool, own=own, fixed=fixed, variables=variables)[1] for _ in range(2)]
 
 
-def test_a_random_generator_that_shared_cells_use_continues_equally_in_all_trials(
+def test_a_random_generator_used_by_cells_that_run_once_continues_equally_in_all_trials(
     pool: KernelPool,
 ) -> None:
     results = run_shared(
@@ -68,7 +71,7 @@ def test_a_random_generator_that_shared_cells_use_continues_equally_in_all_trial
     assert first["drawn"] == second["drawn"] == np.random.RandomState(0).rand()
 
 
-def test_a_file_opened_by_shared_cells_has_the_same_position_in_each_trial(
+def test_a_file_opened_by_a_cell_that_runs_once_has_the_same_position_in_each_trial(
     pool: KernelPool,
 ) -> None:
     (pool.setup.cwd / "data.txt").write_text("0\n1\n2\n3\n")
@@ -79,7 +82,9 @@ def test_a_file_opened_by_shared_cells_has_the_same_position_in_each_trial(
     assert [result.answer.floats["n0"] for result in results] == [2.0, 2.0]
 
 
-def test_shared_cells_run_with_the_values_of_fixed_parameters(pool: KernelPool) -> None:
+def test_cells_that_run_once_for_all_trials_have_the_values_of_fixed_parameters(
+    pool: KernelPool,
+) -> None:
     results = run_shared(
         pool,
         "import random\nrandom.seed(seed)\nvalues = [random.random() for _ in range(rows)]",

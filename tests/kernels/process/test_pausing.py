@@ -44,7 +44,7 @@ WRITES_FOR_HOURS = """if True:
 
 @contextmanager
 def running(code: str, path: Path) -> Iterator[int]:
-    """Run a program that locks a file. Return its process id when it has begun."""
+    """Run a program that locks a file. Yield its process id when it has begun."""
     process = subprocess.Popen([sys.executable, "-c", code, path])
     try:
         until(path.exists, "the program has not begun")

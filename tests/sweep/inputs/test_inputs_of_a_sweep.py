@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow  # MLflow is imported
 RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
 ENCODER = {"study": "pretrain", "artifact": "model.pt"}
-#: Scores of the trials of the first stage. 0003 is the best trial, then 0001.
+#: Scores of the trials of the first study. Trial 0003 is the best one, then 0001.
 SCORES = (0.2, 0.8, 0.4, 0.9)
 
 
@@ -48,14 +48,14 @@ class Stages:
         self.numbers: dict[str, int] = {}
 
     def pretrain(self, **changes: Any) -> SweepResult:
-        """Run the first stage. Its trials have the scores in `SCORES`, later ones 0.99."""
+        """Sweep the first study. Its trials have the scores in `SCORES`, further ones 0.99."""
         usual = {"study": {"trials": len(SCORES)}}
         return self._sweep("pretrain", self._save, **{**usual, **changes}).run()
 
     def finetune(
         self, take: Any = "best", *, allow_changes: bool = False, **changes: Any
     ) -> SweepResult:
-        """Run the second stage."""
+        """Sweep the second study."""
         inputs = {"encoder": {**ENCODER, "take": take}}
         usual: dict[str, Any] = {"study": {"trials": 3}, "inputs": inputs}
         return self._sweep("finetune", self._read, allow_changes, **{**usual, **changes}).run()
@@ -108,16 +108,16 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stages(pretrained: Path) -> Stages:
-    """The two studies after the first stage.
+    """Return the two studies after the first one was swept.
 
-    Tests of the module share it, and each has its own second.
+    All tests share the first study. The second one is new for each test.
     """
     for left in (pretrained / "out").glob("finetune*"):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     return Stages(pretrained)
 
 
-def test_all_trials_get_the_file_of_the_best_trial(stages: Stages) -> None:
+def test_all_trials_get_the_file_of_the_best_trial_of_the_other_study(stages: Stages) -> None:
     result = stages.finetune()
     assert stages.used == ["weights of 0003"] * 3
     assert "encoder" not in result.records[0].params
@@ -133,7 +133,7 @@ def test_an_input_can_name_a_study_by_its_folder_and_a_trial_by_its_run_id(stage
     assert set(stages.used) == {"weights of 0001"}
 
 
-def test_a_resumed_study_keeps_its_file_even_if_the_best_trial_changes_or_is_gone(
+def test_a_resumed_study_keeps_its_input_file_even_if_the_best_trial_changes_or_is_gone(
     tmp_path: Path,
 ) -> None:
     stages = Stages(tmp_path)
@@ -142,7 +142,7 @@ def test_a_resumed_study_keeps_its_file_even_if_the_best_trial_changes_or_is_gon
     stages.pretrain(study={"trials": 5})
     stages.finetune(study={"trials": 5})
     assert stages.used == ["weights of 0003"] * 5
-    # A new study uses the better trial. The resumed study works without the first stage.
+    # A new study uses the better trial. The resumed study does not even need the first study.
     stages.finetune(study={"name": "again", "trials": 1})
     assert stages.used[-1] == "weights of 0004"
     shutil.rmtree(stages.out / "pretrain")
@@ -150,7 +150,7 @@ def test_a_resumed_study_keeps_its_file_even_if_the_best_trial_changes_or_is_gon
     assert stages.used[-1] == "weights of 0003"
 
 
-def test_the_best_trial_is_the_winner_on_fresh_seeds(tmp_path: Path) -> None:
+def test_an_input_from_the_best_trial_comes_from_the_winner_on_fresh_seeds(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
     stages.pretrain(confirm={"best": 2, "seeds": 2})
     stages.finetune()
@@ -183,7 +183,9 @@ def test_a_resumed_study_with_another_trial_as_its_input_is_refused_unless_chang
     assert stages.used == ["weights of 0003"] * 3 + ["weights of 0001"]
 
 
-def test_a_changed_file_is_refused_by_a_new_and_by_a_resumed_study(tmp_path: Path) -> None:
+def test_an_input_file_that_has_changed_is_refused_by_a_new_and_by_a_resumed_study(
+    tmp_path: Path,
+) -> None:
     stages = Stages(tmp_path)
     stages.pretrain()
     stages.finetune()
@@ -210,7 +212,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("changes", "fragments"), WRONG)
-def test_an_input_that_cannot_be_used_is_refused_and_no_file_is_left(
+def test_an_input_that_cannot_be_used_is_refused_and_the_refused_sweep_leaves_no_file(
     stages: Stages, changes: dict[str, Any], fragments: list[str]
 ) -> None:
     with pytest.raises(SettingsError) as error:
@@ -221,7 +223,9 @@ def test_an_input_that_cannot_be_used_is_refused_and_no_file_is_left(
     assert not stages.seen
 
 
-def test_a_study_is_found_in_a_storage_that_both_studies_share(tmp_path: Path) -> None:
+def test_the_study_of_an_input_is_found_in_a_storage_that_both_studies_share(
+    tmp_path: Path,
+) -> None:
     stages = Stages(tmp_path, storage=f"sqlite:///{tmp_path}/studies.db")
     stages.pretrain()
     stages.finetune()

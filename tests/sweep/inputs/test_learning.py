@@ -32,7 +32,7 @@ def sweep(folder: Path, name: str, *, best: float, trials: int, **changes: Any) 
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
-def test_the_earlier_best_params_run_first_and_the_sampler_uses_earlier_scores_until_ten_trials(
+def test_the_best_params_of_an_earlier_study_run_first_and_the_sampler_uses_its_scores(
     tmp_path: Path, sampler: str
 ) -> None:
     earlier = sweep(tmp_path, "earlier", best=0.8, trials=15, study={"sampler": "gp"})
@@ -40,9 +40,13 @@ def test_the_earlier_best_params_run_first_and_the_sampler_uses_earlier_scores_u
     later = sweep(tmp_path, f"later-{sampler}", best=0.8, trials=4, **learned)
     xs = [trial["params"]["x"] for trial in later["trials"]]
     assert xs[0] == earlier["best"]["params"]["x"]
-    assert sum(abs(x - 0.8) < 0.2 for x in xs[1:]) >= 2, "a new study begins anywhere"
+    assert sum(abs(x - 0.8) < 0.2 for x in xs[1:]) >= 2, (
+        "the sampler has not used the earlier scores"
+    )
     again = sweep(tmp_path, f"later-{sampler}", best=0.8, trials=5, **learned)
-    assert [t["params"]["x"] for t in again["trials"]][:4] == xs, "the best is queued once"
+    assert [t["params"]["x"] for t in again["trials"]][:4] == xs, (
+        "the earlier best params were queued again"
+    )
 
 
 @pytest.mark.parametrize("earlier", [{}, {"repeat": {"fold": 3}}])
@@ -112,7 +116,7 @@ def test_a_study_finds_its_optimum_although_it_learns_from_a_study_with_another_
         ({"space": {"x": {"low": 2.0, "high": 3.0}}}, ["none of its 2 completed", "(x)"]),
     ],
 )
-def test_an_earlier_study_without_a_trial_that_fits_is_refused(
+def test_learning_from_a_study_without_a_usable_trial_is_refused(
     tmp_path: Path, changes: dict[str, Any], parts: list[str]
 ) -> None:
     sweep(tmp_path, "earlier", best=0.5, trials=2)

@@ -1,4 +1,4 @@
-"""The cleaner keeps the right checkpoints of ended trials, and its errors end no trial."""
+"""The checkpoint cleaner removes checkpoints of ended trials that no run needs any more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies import small_settings, trial_record
 from sweeper.errors import StorageAwayError
 from sweeper.search.repeats import seeds_of
 from sweeper.sweep.scheduling.checkpoint_cleaner import CheckpointCleaner
-from sweeper.trials import Confirmation, TrialRecord, TrialState, plan_of, run_id_of
+from sweeper.trials import Confirmation, RerunPlan, TrialRecord, TrialState, run_id_of
 
 STATES = [
     TrialState.COMPLETED,
@@ -48,8 +48,8 @@ def cleaner_of(
     """Return the cleaner of a study whose best trials are those that `best` returns.
 
     Args:
-        confirms: Plan of the study if it confirms another one.
-        follow: Function that returns the study which has confirmed this one.
+        confirms: Plan of a study that runs the best trials of another one on fresh seeds.
+        follow: Function that returns the study in which the best trials of this one were confirmed.
     """
     facts = SimpleNamespace(confirms=confirms)
     located: Any = SimpleNamespace(
@@ -159,7 +159,7 @@ def test_a_confirming_study_keeps_the_checkpoints_of_all_its_runs_until_it_has_a
     folder: Path, seeds: list[int], kept: list[int]
 ) -> None:
     found = [trial_record(number, params={"x": number}) for number in range(2)]
-    plan = plan_of(found, seeds, objective="val", direction="maximize")
+    plan = RerunPlan.of_trials(found, seeds, objective="val", direction="maximize")
     cleaner = cleaner_of(folder, list, {"completed": "best"}, confirms=plan)
     ends = [
         trial_record(number, params={"x": number % 2}, seed=seed, scores={"val": score})
@@ -171,7 +171,7 @@ def test_a_confirming_study_keeps_the_checkpoints_of_all_its_runs_until_it_has_a
 def test_the_confirmed_winner_keeps_its_checkpoints_when_the_search_continues(
     folder: Path,
 ) -> None:
-    plan = plan_of([RECORDS[0]], [7], objective="val", direction="maximize")
+    plan = RerunPlan.of_trials([RECORDS[0]], [7], objective="val", direction="maximize")
     confirmed = Confirmation.of("own-confirm", plan, [replace(RECORDS[0], seed=7)])
     calls: list[str] = []
 

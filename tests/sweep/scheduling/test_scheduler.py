@@ -98,7 +98,7 @@ def test_a_study_gets_its_number_of_trials_and_a_resumed_study_gets_the_rest(
     assert best.scores["val"] == max(record.scores["val"] for record in study.records())
     assert scheduler.snapshot().counts["completed"] == 8
     ending = scheduler.ending()
-    assert ending is not None, "the kernels' ends are waited for"
+    assert ending is not None, "the sweep does not say that it waits for kernels to end"
     assert ending.since_s <= time.monotonic()
     tracker.close()
     assert sorted(tracker.mlflow_run_ids) == [f"{number:04d}" for number in range(8)]
@@ -119,7 +119,7 @@ def test_a_snapshot_shows_the_best_trial_even_if_trials_end_while_it_is_made(swe
         return looks
 
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        if spec.number == 3:  # another trial has completed
+        if spec.number == 3:  # With two slots, an earlier trial has completed by now.
             ended.set()
         return scored(spec, running)
 
@@ -279,7 +279,7 @@ def test_an_attempt_continues_the_newest_earlier_attempt_that_has_written_a_note
 
 
 @pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.OUT_OF_HOST_MEMORY])
-def test_a_trial_that_loses_its_worker_or_memory_three_times_has_failed(
+def test_a_trial_that_loses_its_worker_or_runs_out_of_memory_three_times_has_failed(
     swept: Swept, reason: Reason
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -331,7 +331,7 @@ def test_a_notebook_of_a_lost_worker_that_states_the_end_counts_if_its_artifacts
         assert (len(specs), record.state) == (3, TrialState.FAILED)
 
 
-def test_the_reason_for_which_an_executor_stopped_the_sweep_is_kept_without_any_trial(
+def test_the_reason_why_an_executor_stopped_the_sweep_is_kept_even_if_no_trial_has_begun(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("no host", study={"trials": 2})
@@ -402,7 +402,7 @@ def test_no_trial_begins_if_the_sweep_is_stopped_while_its_params_are_proposed(
     assert len(study.records()) == 1
 
 
-def test_a_slot_that_waits_for_a_fixed_order_continues_after_an_end_a_repetition_or_a_stop(
+def test_with_order_fixed_a_waiting_slot_continues_after_a_trials_end_a_repetition_or_a_stop(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})
@@ -414,7 +414,7 @@ def test_a_slot_that_waits_for_a_fixed_order_continues_after_an_end_a_repetition
     with ThreadPoolExecutor(1) as slot:
 
         def waits() -> Future[Any]:
-            """A slot that has asked for a trial and got none so far."""
+            """Let a slot ask for a trial. Return its request, which got no answer so far."""
             asked = slot.submit(scheduler.next_trial)
             until(scheduler._asking.locked)
             threading.Event().wait(0.1)
@@ -422,7 +422,7 @@ def test_a_slot_that_waits_for_a_fixed_order_continues_after_an_end_a_repetition
             return asked
 
         asked = waits()
-        scheduler.finish_trial(specs[2], done)  # the proposal of trial 3 does not use its end
+        scheduler.finish_trial(specs[2], done)  # Trial 3 is proposed without the score of trial 2.
         threading.Event().wait(0.1)
         assert not asked.done()
         lost = TrialOutcome(state=TrialState.STOPPED, reason=Reason.WORKER_LOST)
@@ -439,7 +439,7 @@ def test_a_slot_that_waits_for_a_fixed_order_continues_after_an_end_a_repetition
     assert scheduler.stopped_by == "--timeout"
 
 
-def test_a_report_reaches_the_pruner_and_its_decision_stops_the_trial(
+def test_a_report_reaches_the_pruner_and_the_pruners_decision_stops_the_trial(
     swept: Swept,
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -546,7 +546,9 @@ def test_a_trial_is_not_frozen_after_a_stop_because_its_slot_would_get_no_other_
     assert not scheduler._act(Freeze(0))
     assert scheduler.next_trial() is None
     scheduler.close()
-    assert (control.is_frozen, control.stop_reason) == (False, None), "it runs until it completes"
+    assert (control.is_frozen, control.stop_reason) == (False, None), (
+        "the trial continues until it completes"
+    )
 
 
 def test_an_error_of_the_sampler_ends_the_sweep_and_is_kept_as_the_reason(
@@ -588,7 +590,7 @@ def test_each_trial_is_told_how_many_trials_remain_after_all_free_slots_are_fill
     assert [running.usual_s for running in (first, second, third)] == [None, None, 7.0]
 
 
-def test_the_first_trials_know_the_duration_of_the_observed_run_that_became_trial_0(
+def test_the_first_trials_know_the_duration_of_the_earlier_run_that_was_adopted_as_trial_0(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     def adopt(spec: TrialSpec, _: Any) -> TrialOutcome | None:

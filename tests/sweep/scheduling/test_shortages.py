@@ -1,4 +1,4 @@
-"""Some trials run once more, alone, after memory ran out or a GPU failed."""
+"""Some trials run once more: alone after a lack of memory, alone or elsewhere after a GPU fault."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_trial_that_ran_out_of_memory_is_run_once_more_alone(
     shortages.note(spec.number, how)
     assert shortages.alone_on(record(spec.number)) is alone_on
     assert shortages.alone_on(record(spec.number + 1)) is None
-    assert run_again(replace(spec, alone_on=alone_on), short) is None, "it was alone"
+    assert run_again(replace(spec, alone_on=alone_on), short) is None, "the trial was alone already"
     assert run_again(spec, replace(short, is_infeasible=True)) is None
     assert run_again(spec, replace(FAILED, reason=Reason.CELL_ERROR)) is None
 

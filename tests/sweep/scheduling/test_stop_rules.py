@@ -47,7 +47,7 @@ def test_a_stop_rule_that_raises_an_error_is_logged_once_and_ends_no_trial(
     until(lambda: steps == [0, 1, 2])
     rules.close()
     (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert not record.exc_info, "a traceback is for -v"
+    assert not record.exc_info, "the warning has a traceback, which is for -v only"
     assert all(part in record.getMessage() for part in ("trial 0000", "step 0", "MemoryError"))
     assert decided == []
 
@@ -87,7 +87,7 @@ def freezer(
 def test_a_frozen_trial_is_pruned_if_its_resources_keep_another_trial_from_beginning(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
-    assert freezer.judge(0) is None, "it stands still already"
+    assert freezer.judge(0) is None, "trial 0 is frozen already"
     assert freezer.judge(1) == Freeze(1)
     blocked = Blocked(by=[running[0].control])
     running[1].control.note_machine(Machine(blocked=lambda: blocked))
@@ -96,7 +96,7 @@ def test_a_frozen_trial_is_pruned_if_its_resources_keep_another_trial_from_begin
     assert "step 0, where it was frozen" in decision.message
     assert freezer.make_room(blocked) == decision
     assert freezer.make_room(Blocked()) is None, "no frozen trial is in the way"
-    assert running[0].control.stop_reason is None, "nothing but a decision was made"
+    assert running[0].control.stop_reason is None, "the decision itself stops no trial"
 
 
 def test_no_second_frozen_trial_is_pruned_for_memory_if_the_first_one_is_already_ending(
@@ -109,7 +109,7 @@ def test_no_second_frozen_trial_is_pruned_for_memory_if_the_first_one_is_already
     assert freezer.make_room(both) is None
 
 
-def test_a_frozen_trial_leaves_its_gpu_if_only_gpu_memory_lacks_and_is_pruned_otherwise(
+def test_a_frozen_trial_leaves_its_gpu_if_only_gpu_memory_is_missing_and_is_pruned_otherwise(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     control = running[0].control
@@ -118,7 +118,7 @@ def test_a_frozen_trial_leaves_its_gpu_if_only_gpu_memory_lacks_and_is_pruned_ot
     assert freezer.make_room(blocked) == TakeOff(0)
     assert isinstance(freezer.make_room(Blocked(by=[control])), Prune)
     assert control.leave_gpu()
-    assert freezer.make_room(blocked) is None, "it has no GPU memory left to give"
+    assert freezer.make_room(blocked) is None, "the frozen trial has left its GPU already"
     assert isinstance(freezer.make_room(Blocked(by=[control])), Prune)
 
 
@@ -126,7 +126,7 @@ def test_a_frozen_trial_leaves_its_gpu_if_only_gpu_memory_lacks_and_is_pruned_ot
 def test_a_trial_without_a_kernel_is_not_counted_as_running_when_a_frozen_one_is_thawed(
     freezer: Freezer, monkeypatch: pytest.MonkeyPatch, is_left: bool
 ) -> None:
-    """Such a trial is a proposal that was made ahead, or was left running by a killed sweep."""
+    """A trial has no kernel if it was proposed ahead, or if a killed sweep left it as running."""
     study, samplers = freezer._study, SamplerFactory(small_settings("any"))
     if is_left:
         assert study.ask(samplers, lambda n: Path(f"{n}.ipynb")) is not None
@@ -140,10 +140,10 @@ def test_a_trial_without_a_kernel_is_not_counted_as_running_when_a_frozen_one_is
         0: "frozen",
         1: "running",
     }
-    assert freezer.judge(2) is None, "it has no kernel"
+    assert freezer.judge(2) is None, "trial 2 has no kernel"
 
 
-def test_frozen_trials_are_pruned_once_no_trial_runs_or_is_left_to_begin(
+def test_frozen_trials_are_pruned_once_no_trial_runs_and_none_is_left_to_begin(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert freezer.fill_slot(has_begun_all=True) == []

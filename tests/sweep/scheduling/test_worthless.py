@@ -38,7 +38,7 @@ def trial(
 
 @pytest.fixture
 def rule(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WorthlessRule]:
-    """Return a function that makes a rule, which reads given texts from the trials' notebooks."""
+    """Return a function that makes a rule for trials whose notebooks have printed given texts."""
 
     def make(*outputs: str, code_of: Callable[[int], str] = lambda _: "") -> WorthlessRule:
         def read(record: TrialRecord) -> Execution:

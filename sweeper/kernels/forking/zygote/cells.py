@@ -70,7 +70,8 @@ class CellsProcess:
             else:
                 os.environ[name] = value
         self._app.attach(connection_file)
-        # The generators are seeded at `pre_execute`, which comes before `pre_run_cell`.
+        # Restore the generators at `pre_run_cell`. The trial's seed is set at `pre_execute`, which
+        # comes earlier, and would otherwise replace the states that the shared cells left.
         self._app.shell.events.register("pre_run_cell", self._go_on_drawing)
 
     def _go_on_drawing(self, *_: object) -> None:
@@ -106,9 +107,10 @@ class CellsProcess:
 
 
 def _lost() -> str | None:
-    """Return what the cells have created that a fork would lack, in words. None if nothing."""
+    """Return in words what a fork would lack after the cells, such as a thread. None if nothing."""
     for thread in threading.enumerate():
-        if type(thread).__name__ == "TMonitor":  # tqdm starts another monitor thread if needed.
+        # End the monitor thread of tqdm, which starts another one if needed.
+        if type(thread).__name__ == "TMonitor":
             thread.exit()  # type: ignore[attr-defined]
     lost = libraries.lost_by_a_fork()
     return None if lost is None else f"leaves {lost}"
@@ -117,7 +119,8 @@ def _lost() -> str | None:
 def reopen_files() -> None:
     """Reopen the files that this process reads.
 
-    Forks share the position in an open file. After this call, no other fork moves it.
+    Forks share the read position of an open file. A file that is opened again has a position of its
+    own, which no other fork moves.
     """
     for descriptor in libraries.open_files():
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)

@@ -70,13 +70,13 @@ _LOADERS = (
 def install(text: str, folder: str, snapshot: Mapping[str, str]) -> None:
     """Make the package `sweeper` and the modules of a snapshot importable.
 
-    The same holds in workers that `multiprocessing` and loky spawn.
+    They also become importable in workers that `multiprocessing` and loky spawn.
 
     Args:
         text: Source of this module.
         folder: Folder of the package.
-        snapshot: Sources of the modules, by absolute path without symbolic links. Lone surrogates
-            stand for bytes that are not UTF-8.
+        snapshot: Sources of the notebook's local modules when the sweep began, by absolute path
+            without symbolic links. Lone surrogates stand for bytes that are not UTF-8.
     """
     _make_importable(folder)
     if snapshot:
@@ -133,7 +133,7 @@ def _folders_of(sources: Mapping[str, bytes]) -> set[str]:
 
 
 class _Loader(machinery.SourceFileLoader):
-    """Loads a module from its source in the snapshot."""
+    """Loads a module from its source in the snapshot, not from its file on disk."""
 
     def __init__(self, name: str, path: str, source: bytes) -> None:
         super().__init__(name, path)
@@ -157,7 +157,7 @@ class _Loader(machinery.SourceFileLoader):
 
 
 class _Finder(machinery.FileFinder):
-    """Finds the modules in one folder. It loads those of the snapshot from their sources."""
+    """Finds the modules in one folder. Modules of the snapshot are loaded from the snapshot."""
 
     def __init__(self, path: str, sources: Mapping[str, bytes]) -> None:
         super().__init__(path, *_LOADERS)
@@ -247,7 +247,7 @@ def _run_notebooks_of_snapshot(sources: dict[str, bytes]) -> None:
 
 
 def _cells_of(path: str, text: str) -> list[str]:
-    """Return the cells of a notebook of the snapshot. The whole text if it is another script."""
+    """Return the code cells of a notebook. For a script, return its whole text as one cell."""
     if not path.lower().endswith(".ipynb"):
         return [text]
     cells = json.loads(text)["cells"]
@@ -271,7 +271,7 @@ def _keep_from_reloading(reloader: Any, sources: Mapping[str, bytes]) -> None:
 
 
 class _Install:
-    """Calls `install` in a worker when the worker unpickles it, which is before any import."""
+    """Object that calls `install` when it is unpickled, which a worker does before any import."""
 
     def __init__(self, text: str, folder: str, snapshot: Mapping[str, str]) -> None:
         self._text = text
@@ -297,8 +297,9 @@ def _install_in_workers(text: str, folder: str, snapshot: Mapping[str, str]) -> 
 def seed_generators(seed: int, without: Collection[str] = ()) -> None:
     """Seed the generators of `random` and of libraries, as if the notebook's first line did it.
 
-    So a notebook without a seed draws the same numbers each time it runs with this seed. Libraries
-    that are imported later are seeded then. TensorFlow's seed is also Keras' seed.
+    So a notebook that sets no seed itself draws the same numbers whenever it runs with this seed.
+    Libraries that are not imported yet are seeded when they are imported. TensorFlow's seed is also
+    Keras' seed.
 
     Args:
         seed: Seed, an integer of 31 bits.
@@ -310,7 +311,7 @@ def seed_generators(seed: int, without: Collection[str] = ()) -> None:
         try:
             _SEED[module.__name__](module, seed)
         except Exception as error:  # noqa: BLE001  The notebook's import must not fail by this.
-            warnings.warn(f"{module.__name__} draws without a seed: {error}", stacklevel=2)
+            warnings.warn(f"{module.__name__} cannot be seeded: {error}", stacklevel=2)
 
     random.seed(seed)
     _after_import({name for name in _SEED if name.partition(".")[0] not in without}, seed_library)
@@ -328,7 +329,10 @@ def observe_libraries() -> None:
 
             observing.observe(module)
         except Exception as error:  # noqa: BLE001  The notebook's import must not fail by this.
-            warnings.warn(f"{module.__name__} is not observed: {error}", stacklevel=2)
+            warnings.warn(
+                f"the sweep does not get the metrics that {module.__name__} logs: {error}",
+                stacklevel=2,
+            )
 
     _after_import(_OBSERVED, observe)
 

@@ -1,4 +1,4 @@
-"""Turn a fork of the zygote into the kernel of one trial."""
+"""Turn a fork of the zygote (the process that kernels are forked from) into a trial's kernel."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
 
-#: Modules whose exit handlers are registered also before a fork, when those of other modules are
-#: ignored. Every forked process needs these handlers: the sweep's own code logs, starts processes
-#: and makes weak references.
+#: Modules whose exit handlers are kept. Those of other modules are ignored before a fork. Every
+#: forked process needs the kept ones: the sweep's own code logs, starts processes and makes weak
+#: references.
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
 def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
-    """Import the modules that the owner lists, report whether kernels can be forked, and fork them.
+    """Import the modules that the sweep lists, report whether kernels can be forked, and fork them.
 
     The call returns only in a fork, when its kernel has ended.
 
     Args:
         path: Path of the socket for requests to fork.
-        owner: File descriptor of a socket. This process ends when it closes.
+        owner: File descriptor of the socket to the sweep. This process ends when the socket closes.
         ending: Object that ends forked kernels quickly.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the sweep.
@@ -96,8 +96,8 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
 def _hold_exit_handlers() -> Callable[[], None]:
     """Ignore exit handlers that libraries register, until the returned function is called.
 
-    Otherwise, each fork would run these handlers. A handler may, for example, remove a temporary
-    folder that all forks use.
+    Otherwise, each fork would run these handlers when it ends. A handler may, for example, remove a
+    temporary folder that all forks use.
     """
     register: Any = atexit.register
     finalize: Any = weakref.finalize.__init__

@@ -6,7 +6,7 @@ after such an import, the effect would come before the notebook sets its seed in
 
 So these modules, and all modules that import them, are removed from `sys.modules`. When the
 notebook imports one of them, the body of each module with an effect runs again, in a module object
-that is thrown away. Then the modules that the zygote has imported are put back.
+that is thrown away. Then the modules that were imported before the fork are put back.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .finders import find_and_watch
 
 
 class ImportWatch:
-    """Records which modules import each other, and whose import a notebook would notice.
+    """Records which modules import each other, and which modules have an effect at import.
 
-    Drawing a random number and printing are such effects.
+    A module has an effect if its import draws random numbers or prints: a notebook would notice it.
 
     Args:
         effects: Function that returns values by name, which change with each effect. It is called
@@ -43,8 +43,8 @@ class ImportWatch:
         self._imported_by: dict[str, set[str]] = {}
         self._running: list[str] = []
         self._last: Mapping[str, Any] = {}
-        #: Whether the import of a module has an effect, by module, in the order in which the bodies
-        #: of the modules began to run.
+        #: Whether a module has such an effect, by the module's name, in the order in which the
+        #: bodies of the modules began to run.
         self._acts: dict[str, bool] = {}
         self._tasks: set[int] = set()
         self.threads: dict[int, str] = {}
@@ -90,9 +90,10 @@ class ImportWatch:
         return find_and_watch(self, self._run, name, *where)
 
     def _run(self, module: ModuleType, body: Callable[[], None]) -> None:
-        """Run a module's body, and record what it changes in the process.
+        """Run a module's body. Record whether it draws random numbers, prints or starts threads.
 
-        What an imported module changes is recorded for that module alone.
+        If the body imports another module, the other module's effects are recorded only for that
+        module.
         """
         assert module.__spec__ is not None
         name = module.__spec__.name
@@ -130,8 +131,8 @@ class ImportWatch:
             return module
         importer = str((globals or {}).get("__name__", ""))
         if importer not in self._running:
-            # A function of `importer` runs this import. The module whose body is running has called
-            # the function, so this module counts as the importer.
+            # The import is in a function of `importer`. The module whose body is running has called
+            # this function, so that module counts as the importer.
             importer = self._running[-1]
         if not fromlist and not level:
             self._note(importer, name)
@@ -219,7 +220,12 @@ class _Hidden:
 
 
 def _reached(names: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    """Return some names, and all names that can be reached from them along edges."""
+    """Return some nodes of a directed graph, and all nodes that can be reached from them.
+
+    Args:
+        names: Names of the nodes.
+        edges: By the name of a node, the names of the nodes to which its edges lead.
+    """
     found: set[str] = set()
     waiting = list(names)
     while waiting:

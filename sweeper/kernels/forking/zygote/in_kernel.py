@@ -1,8 +1,9 @@
 """Prepare a kernel for its trial, and answer the sweep's questions inside the kernel.
 
-The code adds no variable to the notebook. A forked kernel gets this module from its zygote. A
-fresh kernel runs the source of this module. So the module imports only the standard library, and
-IPython inside of functions. The Python of a kernel may be 3.9.
+The code adds no variable to the notebook. A forked kernel gets this module from the process that it
+was forked from, the zygote. A fresh kernel (a new process, not a fork) runs the source of this
+module. So the module imports only the standard library, and IPython inside of functions. The Python
+of a kernel may be 3.9.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def prepare_started(
 
 
 def prepare_forked(random_seed: int, **trial: Any) -> None:
-    """Prepare a forked kernel for its trial; see `prepare`. Its zygote has loaded `finders`.
+    """Prepare a forked kernel for its trial; see `prepare`. The module `finders` is loaded already.
 
     Args:
         random_seed: Seed with which the random generators begin.
@@ -218,7 +219,7 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
 
 
 def adapt(shell: Any) -> None:
-    """Let shell commands of the notebook read no input, and let `exit()` end the notebook."""
+    """Give shell commands of the notebook an empty input, and let `exit()` end the notebook."""
     _run_commands_without_input(shell)
     shell.ask_exit = _end_notebook
 
@@ -415,7 +416,8 @@ class WatchedNumbers:
             for expression, values in _tried(_numbers_of, "", result.result) or ():
                 self._shown[expression] = {"cell": count, "values": values}
         now = {**found, **self._shown}
-        # Equally likely scores are ranked in the order in which they were first seen.
+        # Keep the order in which the numbers were first seen. The sweep proposes one of them as the
+        # score, and this order decides between numbers that are equally likely.
         in_order = [*self.numbers, *now]
         self.numbers = {expression: now[expression] for expression in in_order if expression in now}
 
@@ -429,7 +431,10 @@ def _is_cell(result: Any) -> bool:
 
 
 def _numbers_of(name: str, value: Any) -> list[tuple[str, list[str]]]:
-    """Return the numeric expressions of a variable, each with its values in hexadecimal."""
+    """Return the numeric expressions of a variable, such as `losses[-1]`, with their values.
+
+    The values are in hexadecimal.
+    """
     parts = {name: value}
     if isinstance(value, dict):
         if len(value) > _MOST_KEYS:
@@ -533,7 +538,8 @@ class WatchedChanges:
         self._position, self._is_seen, self._by_position = 0, False, {}
 
     def _record(self) -> None:
-        # Reading is limited by its CPU time, so that as much is recorded on a busy machine.
+        # Limit the CPU time of the reading, not its duration: a busy machine then records as much
+        # as an idle one.
         began_s = time.thread_time()
         before, self._marks = self._marks, None
         if self._spent_s > _FREE_S + _MOST_TIME * (time.monotonic() - self._began_s):
@@ -567,7 +573,7 @@ def _mark(value: Any) -> int:
 
 
 def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
-    """Return the parts of an object, and add what else identifies its state to `marks`."""
+    """Return the parts of an object. Add other facts about it, such as its length, to `marks`."""
     kind = type(part)
     if isinstance(part, (list, tuple, set, frozenset, dict)):
         marks.append(len(part))
@@ -705,7 +711,7 @@ def library_folders() -> tuple[str, ...]:
 def is_installed(origin: str, folders: tuple[str, ...]) -> bool:
     """Return whether a module's file is that of an installed library.
 
-    Libraries may be outside of the environment's own folders: `uv run --with` and
+    A library may be in a folder of another environment: `uv run --with` and
     `--system-site-packages` put an environment on top of another one.
     """
     if origin in ("built-in", "frozen") or origin.startswith(folders):
@@ -790,7 +796,7 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
 
 def _mounted_folders() -> set[str]:
     """Return the folders where file systems are mounted, on Linux."""
-    with open("/proc/self/mounts", "rb") as lines:  # It has octal escapes for special characters.
+    with open("/proc/self/mounts", "rb") as lines:  # Special characters have octal escapes there.
         escaped = [line.split()[1].decode("unicode_escape") for line in lines]
         return {path.encode("latin-1").decode() for path in escaped}
 

@@ -1,7 +1,7 @@
 """Configure IPython for a sweep's kernels.
 
-Every kernel runs a copy of this file when it boots, and so does the zygote. The copy is in the
-folder that IPYTHONDIR names. No module imports this file.
+Every kernel runs a copy of this file when it boots, and so does the process that kernels are forked
+from (zygote). The copy is in the folder that IPYTHONDIR names. No module imports this file.
 """
 
 from __future__ import annotations

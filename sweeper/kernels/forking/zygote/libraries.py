@@ -19,13 +19,14 @@ from .in_kernel import is_installed, library_folders
 from .server import fork
 from .shell import App
 
-#: Modules that need a running kernel when they are imported. The zygote must not import them.
+#: Modules that need a running kernel when they are imported. The process that kernels are forked
+#: from is no running kernel, so it must not import them.
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
 #: Threads that do not prevent a fork. jemalloc, a memory allocator, starts its threads again after
 #: a fork.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
-#: A process that has initialized CUDA or ROCm has one of these files open. It cannot be forked. A
-#: process that uses NVML opens other files, and can be forked.
+#: A process that has initialized CUDA or ROCm has one of these files open, and cannot be forked. A
+#: process that only asks NVML about GPUs opens other files, and can be forked.
 _GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
 
 
@@ -42,9 +43,9 @@ class Libraries:
         refusal: Why no kernel can be forked. None if kernels can be forked.
         exclude: Modules that another zygote should not import, so that it may be able to fork. They
             start threads, or the effects of their import cannot be repeated in a fork.
-        changed: Value before and value after of each environment variable that the interpreter, the
-            boot and the imports have changed, as they would in a fresh kernel. None if there was
-            no value.
+        changed: Environment variables that the interpreter, the boot and the imports have changed,
+            as they would in a fresh kernel. By name: the value before, or None if there was none,
+            and the value after.
         duration_s: Seconds that the imports took.
     """
 
@@ -78,7 +79,7 @@ class Libraries:
         if lost is not None:
             self.refusal = (
                 f"the imports create something that a fork does not have ({lost}); "
-                "`kernels: cold` skips the attempt"
+                "set `kernels: cold` to skip the attempt to fork kernels"
             )
 
     def _effects(self, unfinished: Collection[str]) -> Mapping[str, Any]:
@@ -129,8 +130,9 @@ def _succeeds_in_a_fork(call: Callable[[], object]) -> bool:
 
 
 def lost_by_a_fork() -> str | None:
-    """Return what this process has that a fork of it would lack, in words. None if nothing."""
-    _succeeds_in_a_fork(lambda: None)  # This fork makes OpenBLAS end its threads.
+    """Return in words what a fork of this process would lack. None if it would lack nothing."""
+    # A fork makes OpenBLAS end its threads, which would otherwise count below.
+    _succeeds_in_a_fork(lambda: None)
     if any(target.startswith(_GPU_FILES) for target in open_files().values()):
         return "a GPU in use, and CUDA cannot be forked"
     if threading.active_count() > 1:

@@ -1,4 +1,4 @@
-"""Send and receive JSON messages with open files over the zygote's sockets."""
+"""Send and receive JSON messages with open files, to ask a process for a fork, and to answer."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A client opens one connection for each child, and sends a request with open files. The server
 answers with the child's process id, and later with its exit code. If the connection closes, the
-child and its session are killed. If the owner's socket closes, all children are killed.
+child and its session are killed. If the socket of the owner (the process that started the server)
+closes, all children are killed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _readable(sources: Iterable[Any]) -> list[Any]:
 
 
 class _Child:
-    """A forked process whose connection is still open."""
+    """A forked process whose connection to the client is still open."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -55,8 +56,8 @@ class Server:
 
     Args:
         path: Path of the socket.
-        owner: Socket whose end also ends the server. None for a server that is killed when its
-            parent ends.
+        owner: Socket to the process that started the server. When this socket closes, the server
+            ends. None for a server that the system kills when its parent ends.
     """
 
     def __init__(self, path: str, owner: socket.socket | None) -> None:

@@ -1,4 +1,4 @@
-"""Boot a kernel in two halves: its shell in the zygote, its sockets and threads in each fork.
+"""Boot a kernel in two halves: its shell before the fork, its sockets and threads in each fork.
 
 Libraries that look for IPython at import find the shell with which every forked kernel continues.
 Before `attach` opens the sockets, a `Recorder` stores messages instead of sending them.
@@ -60,7 +60,7 @@ class Recorder(Session):
 
 
 class _NoThread(iostream.IOPubThread):
-    """Replaces the thread that sends printed text, because a zygote must not have threads."""
+    """Replaces the thread that sends printed text: a process that forks must not have threads."""
 
     def __init__(self) -> None:
         self.thread: Any = None
@@ -96,7 +96,7 @@ _OutStream.__module__ = iostream.__name__
 
 
 class App(IPKernelApp):
-    """A kernel's application that boots in two halves: `boot` in the zygote, `attach` in a fork."""
+    """A kernel's application that boots in two halves: `boot` before a fork, `attach` in it."""
 
     recorder: Recorder
     shell: Any
@@ -124,8 +124,8 @@ class App(IPKernelApp):
         self.kernel = self.shell.kernel = SimpleNamespace(
             eventloop=None,
             comm_manager=comm.get_comm_manager(),
-            # `Output` widgets read the id of the current request, which is the same for all cells
-            # that the zygote runs.
+            # `Output` widgets read the id of the current request. Cells that run before the fork
+            # have no request, so they all get the same id.
             get_parent=lambda *_: {"header": {"msg_id": RECORDED}},
         )
         self.init_path()
