@@ -25,7 +25,7 @@ from pydantic import ByteSize, TypeAdapter
 
 import sweeper
 from sweeper.cli.parser import make_parsers
-from sweeper.drafting.seen_scores import Doubt
+from sweeper.drafting.scores.seen_scores import Doubt
 from sweeper.notebooks.metadata import TrialMetadata
 from sweeper.search.options import options_of
 from sweeper.search.pruners.factory import _CLASSES as PRUNERS

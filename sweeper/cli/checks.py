@@ -13,7 +13,7 @@ from .signals import end_command, handled
 
 def check(arguments: argparse.Namespace) -> int:
     """Check a sweep. Return 0 if nothing has to be changed."""
-    from ..control.check import check as run_checks
+    from ..checking.check import check as run_checks
 
     console, options = ConsoleOutput.of(arguments), RunOptions.of(arguments)
     settings = options.settings()
@@ -44,7 +44,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Print versions, kernels, GPUs and limits of this machine, for a bug report."""
-    from ..control.doctor import description
+    from ..checking.doctor import description
 
     console, found = ConsoleOutput.of(arguments), dict(description())
     for subject, line in found.items():

@@ -37,7 +37,7 @@ from .streams import is_terminal, wrapped
 
 if TYPE_CHECKING:
     from ..drafting.observed_run import ObservedRun, Observer
-    from ..drafting.seen_scores import SeenScore
+    from ..drafting.scores.seen_scores import SeenScore
     from ..notebooks.research import ResearchNotebook
 
 #: A proposed sweep has this number of trials (chosen, not measured), for a first test of a
@@ -288,7 +288,7 @@ class _Proposal:
 
     @property
     def _listed(self) -> list[SeenScore]:
-        from ..drafting.seen_scores import Doubt
+        from ..drafting.scores.seen_scores import Doubt
 
         scores = self._run.scores
         reached = [score for score in scores if Doubt.UNREACHED not in score.doubts]
@@ -309,7 +309,7 @@ class _Proposal:
             SettingsError: No score was named, and it is not clear which one is meant. Or the
                 direction of the score is unknown.
         """
-        from ..drafting.seen_scores import is_clear
+        from ..drafting.scores.seen_scores import is_clear
 
         if self._options.score is None and not is_clear(self._run.scores):
             listed = "\n".join(self._score_lines())

@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..data.archive import Dataset
 from ..errors import KernelError, NotebookError, OutputError, SettingsError, StudyError
 from ..execution.local import LocalExecutor
 from ..execution.runtime import temporary_folder
+from ..execution.side_trials import SideTrials
 from ..execution.workload import Workload
 from ..kernels import Proof, check_kernel, choose_kernel
 from ..notebook_api.messages import encode_float
@@ -28,7 +30,6 @@ from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.yaml_reader import read_yaml
 from ..study_folder.snapshots import CodeSnapshot, read_snapshot
-from ..sync.archive import Dataset
 from ..trials import (
     InputFile,
     StudyPaths,
@@ -40,7 +41,6 @@ from ..trials import (
 )
 from .diff import read_execution
 from .lookup import STORAGE_NAME, ExistingStudy, find_study
-from .side_trials import SideTrials
 
 _log = logging.getLogger(__name__)
 

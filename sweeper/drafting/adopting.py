@@ -31,7 +31,7 @@ from ..trials import (
     TrialState,
 )
 from .observed_run import ObservedFolders, ObservedRun, has_same_code
-from .seen_scores import texts_of
+from .scores.seen_scores import texts_of
 
 
 def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..settings.yaml_reader import read_yaml
-from .places import (
+from .scores.score_guesses import UNKNOWN_DIRECTION, Code, Score, scores_of
+from .space.places import (
     as_flow,
     behind,
     candidates_of,
@@ -19,11 +20,10 @@ from .places import (
     why_nothing,
     without_given_defaults,
 )
-from .score_guesses import UNKNOWN_DIRECTION, Code, Score, scores_of
 
 if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
-    from .places import Candidate, Params
+    from .space.places import Candidate, Params
 
 _MOST_SCORES = 4
 _START = "start:    # the notebook's own values; then one changed at a time, which you may delete"

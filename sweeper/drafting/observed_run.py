@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..control.side_trials import SideTrials
 from ..errors import FailedRunError, NotebookError
 from ..execution.local import LocalExecutor
+from ..execution.side_trials import SideTrials
 from ..files import files_below
 from ..kernels import interpreter_of
+from ..notebook_code.replacing import Cell
 from ..notebooks.fingerprint import Fingerprint, without_made_files
 from ..notebooks.metadata import BLANK, TrialMetadata, as_json, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
-from ..notebooks.replacing import Cell
 from ..notebooks.research import ResearchNotebook
 from ..search.seeds import trial_seed
 from ..settings import Settings
@@ -37,9 +37,9 @@ from ..trials import (
     TrialState,
 )
 from .draft import draft, params_behind
-from .metrics import metric_of
-from .score_guesses import Code, Score
-from .seen_scores import Doubt, SeenScore, own_cells, seen_scores
+from .scores.metrics import metric_of
+from .scores.score_guesses import Code, Score
+from .scores.seen_scores import Doubt, SeenScore, own_cells, seen_scores
 
 if TYPE_CHECKING:
     from ..sweep import Sweep

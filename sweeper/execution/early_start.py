@@ -14,7 +14,7 @@ import time
 
 from ..kernels import KernelOrigin, KernelResult, Stopped, Verdict
 from ..notebook_api.messages import StopReason
-from ..notebooks.shown_imports import shown_imports
+from ..notebook_code.shown_imports import shown_imports
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .attempt import Attempt
 from .kernel_inputs import changed_since

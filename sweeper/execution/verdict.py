@@ -14,11 +14,11 @@ from ..machine.faults import Fault, fault_in
 from ..notebook_api.messages import StopReason
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.metadata import BLANK, read_metadata
+from ..notebooks.printed_numbers import read_numbers
 from ..notebooks.reading import code_cells
 from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
 from ..settings.patterns import LIMIT_S, TRIAL_LIMIT_S, compile_pattern
-from ..settings.printed_numbers import read_numbers
 from ..settings.sections import ScoreSource
 from ..study_folder.patience import is_of_the_machine
 from ..trials import (

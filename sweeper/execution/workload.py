@@ -17,7 +17,7 @@ from ..trials import StudyPaths
 # `Dataset` is imported for types only, because a study without `data` needs no package for an
 # object storage.
 if TYPE_CHECKING:
-    from ..sync.archive import Dataset
+    from ..data.archive import Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

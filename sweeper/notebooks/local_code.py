@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import NotebookError
-from .cell_code import parse_or_none, plain_python
+from ..notebook_code.cell_code import parse_or_none, plain_python
 from .reading import code_cells, read_notebook
 
 #: Short options of IPython's `%run`, in the notation of `getopt`.

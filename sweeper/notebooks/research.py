@@ -17,14 +17,14 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..errors import MOST_LINES, NotebookError, listed
+from ..notebook_code.assignments import Assignments, assigned_only, plain_values, with_values
+from ..notebook_code.cell_code import parse, plain_python
+from ..notebook_code.flows import Flows
+from ..notebook_code.replacing import Cell
 from ..settings.messages import nearest
-from .assignments import Assignments, assigned_only, plain_values, with_values
-from .cell_code import parse, plain_python
-from .flows import Flows
 from .local_code import local_code, sources_of
 from .metadata import METADATA
 from .reading import REDRAWN, cell_tags, code_cells, is_skipped, language_name, read_notebook
-from .replacing import Cell
 
 PARAMETERS_TAG = "parameters"
 #: Tag that papermill gives the cell with a trial's params.

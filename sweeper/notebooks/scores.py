@@ -23,10 +23,10 @@ import regex
 
 from ..notebook_api.messages import Point, PointSource
 from ..settings.patterns import SLOW_S, TRIAL_LIMIT_S, compile_pattern
-from ..settings.printed_numbers import read_numbers, without_codes
 from ..settings.sections import Objective, ScoreSource
 from ..trials import ScoreRank, lesser_name
 from .metadata import StoredSeries, TrialMetadata
+from .printed_numbers import read_numbers, without_codes
 
 #: The (step, value) pairs of each score, in the order of the points.
 Series = dict[str, list[tuple[int, float]]]

@@ -14,10 +14,10 @@ from fnmatch import fnmatchcase
 
 from nbformat import NotebookNode
 
-from .flows import Flows, LibraryCall
-from .plain import plain_value
+from ..notebook_code.flows import Flows, LibraryCall
+from ..notebook_code.plain import plain_value
+from ..notebook_code.replacing import Cell
 from .reading import code_cells, is_skipped
-from .replacing import Cell
 from .research import RESEARCH_SOURCE
 from .shared_cells import last_shared_cell
 

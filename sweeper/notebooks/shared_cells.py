@@ -8,9 +8,9 @@ from collections.abc import Set
 from nbformat import NotebookNode
 
 from ..errors import NotebookError
-from .cell_code import parse_or_none, plain_python, uses_in
+from ..notebook_code.cell_code import parse_or_none, plain_python, uses_in
+from ..notebook_code.replacing import words_in
 from .reading import cell_tags, code_cells
-from .replacing import words_in
 from .research import (
     INJECTED_TAG,
     PARAMETERS_TAG,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..answer import answer_of_study, without_effect
+from ..data.archive import Dataset
 from ..display.in_jupyter import live_output
 from ..errors import (
     BrokenError,
@@ -43,7 +44,6 @@ from ..settings.addresses import Address
 from ..study.study import Study
 from ..study_folder.notes import Notes
 from ..study_folder.requests import ALL, NO_MORE
-from ..sync.archive import Dataset
 from ..tracking import PATIENCE_S, Tracker
 from ..trials import (
     Chore,

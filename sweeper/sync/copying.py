@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import OutputError, StudyError, SyncError, first_line
 from ..files import write_atomically
 from ..guard import mark_of
+from ..object_storage.store import Store, StoreError
 from ..settings.addresses import Address
 from ..study.files import study_id_in
 from ..study.study import Study
@@ -25,7 +26,6 @@ from .manifest import Entry, LocalMarker, Manifest
 from .objects import Objects
 from .restoring import restore
 from .selection import Selection
-from .store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..errors import StoppedError, SyncError
+from ..object_storage.store import Store, StoreError
 from .manifest import LocalMarker, Owner
-from .store import Store, StoreError
 
 _log = logging.getLogger(__name__)
 

@@ -5,13 +5,14 @@ The store has the manifest and the lease. The study's folder on this machine has
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
+
+from ..object_storage.stored import Stored
 
 #: Hexadecimal digest of `hashlib.blake2b`.
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
@@ -22,40 +23,6 @@ ChangedAt = Annotated[float, Field(ge=0, le=_LATEST_S, allow_inf_nan=False)]
 #: Seconds between two copies, at most one year, as for `sync.every`.
 Interval = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 _HOST_CHARACTERS = 64
-
-
-class Stored:
-    """A record that is stored as JSON."""
-
-    @classmethod
-    def read(cls, text: bytes | str) -> Self:
-        """Return a record from its JSON.
-
-        Raises:
-            ValueError: The text is not such a record.
-        """
-        try:
-            # `validate_json` would refuse file names that are not valid Unicode.
-            return TypeAdapter(cls).validate_python(json.loads(text))
-        except RecursionError as error:
-            raise ValueError("the JSON is nested too deeply") from error
-
-    @classmethod
-    def at(cls, path: Path) -> Self | None:
-        """Return the record in a file.
-
-        Returns:
-            None if the file cannot be read, or does not contain a valid record.
-        """
-        try:
-            return cls.read(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-
-    @property
-    def text(self) -> str:
-        """The record as JSON."""
-        return json.dumps(asdict(self), indent=1)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Set
 from contextlib import closing, suppress
 from pathlib import Path
 
+from ..object_storage.store import Store, StoreError
 from .manifest import Entry
-from .store import Store, StoreError
 
 
 class Objects:

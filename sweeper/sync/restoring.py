@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import OutputError, StoppedError, SyncError
 from ..files import beside, write_atomically
 from ..notebooks.metadata import read_metadata
+from ..object_storage.store import Store
 from ..settings.addresses import Address
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place, replace_database
@@ -19,7 +20,6 @@ from ..trials import TrialState, display_path
 from .contents import STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
-from .store import Store
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from ..control.side_trials import SideTrials
 from ..execution.executor import Executor
+from ..execution.side_trials import SideTrials
 from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .builders import trial_spec

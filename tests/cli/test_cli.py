@@ -27,7 +27,7 @@ from sweeper.cli.console_output import ConsoleOutput
 from sweeper.cli.parser import make_parsers, parse
 from sweeper.cli.run_options import RunOptions
 from sweeper.cli.streams import Output
-from sweeper.drafting.seen_scores import SeenScore
+from sweeper.drafting.scores.seen_scores import SeenScore
 from sweeper.errors import SettingsError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths

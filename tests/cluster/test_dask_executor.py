@@ -21,6 +21,7 @@ from sweeper.cluster import executor as executor_module
 from sweeper.cluster.dask_cluster import DaskCluster
 from sweeper.cluster.executor import DaskExecutor
 from sweeper.cluster.on_worker import TrialsOnWorker
+from sweeper.data.archive import Dataset
 from sweeper.errors import BrokenError, KernelError, SettingsError, StoppedError, StudyError
 from sweeper.execution.executor import Executor
 from sweeper.notebooks.metadata import BLANK, read_metadata
@@ -29,7 +30,6 @@ from sweeper.settings.machines import Cluster
 from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sweep import Sweep
-from sweeper.sync.archive import Dataset
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ExecutorContract, ListedTrials
 from sweeper.tracking import free_port

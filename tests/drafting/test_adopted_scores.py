@@ -10,8 +10,8 @@ from studies import small_settings
 
 from sweeper.drafting.adopting import adopted
 from sweeper.drafting.observed_run import ObservedRun, made_of
-from sweeper.drafting.score_guesses import Code
-from sweeper.drafting.seen_scores import SeenScore
+from sweeper.drafting.scores.score_guesses import Code
+from sweeper.drafting.scores.seen_scores import SeenScore
 from sweeper.execution.workload import Workload
 from sweeper.kernels import inject
 from sweeper.notebook_api.messages import Point, PointSource

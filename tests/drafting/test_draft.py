@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sweeper.drafting.draft import draft
-from sweeper.drafting.score_guesses import Score
-from sweeper.drafting.spaces import another_value, rows
+from sweeper.drafting.scores.score_guesses import Score
+from sweeper.drafting.space.spaces import another_value, rows
 from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings

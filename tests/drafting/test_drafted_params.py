@@ -14,7 +14,7 @@ import pytest
 
 from sweeper.drafting.draft import draft
 from sweeper.errors import NotebookError
-from sweeper.notebooks.assignments import with_values
+from sweeper.notebook_code.assignments import with_values
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.settings.space import ChoiceDimension

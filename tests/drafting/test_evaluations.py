@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from sweeper.drafting.evaluations import Evaluations, Kind
+from sweeper.drafting.scores.evaluations import Evaluations, Kind
 
 
 def evaluations(code: str) -> Evaluations:

@@ -12,10 +12,10 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from sweeper.drafting.evaluations import Evaluations
-from sweeper.drafting.printed import Text, printed_numbers, values_found
-from sweeper.drafting.score_guesses import NOTHING, Code, Score
-from sweeper.drafting.seen_scores import Doubt, SeenScore, is_clear, seen_scores
+from sweeper.drafting.scores.evaluations import Evaluations
+from sweeper.drafting.scores.printed import Text, printed_numbers, values_found
+from sweeper.drafting.scores.score_guesses import NOTHING, Code, Score
+from sweeper.drafting.scores.seen_scores import Doubt, SeenScore, is_clear, seen_scores
 from sweeper.kernels.forking.zygote.in_kernel import WatchedNumbers
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook

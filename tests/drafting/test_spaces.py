@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeper.drafting.spaces import Receiver, row_for
+from sweeper.drafting.space.spaces import Receiver, row_for
 
 
 def test_a_whole_number_that_the_notebook_writes_as_a_float_has_the_range_for_its_name() -> None:

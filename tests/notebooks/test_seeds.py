@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from sweeper.notebooks.replacing import Cell
+from sweeper.notebook_code.replacing import Cell
 from sweeper.notebooks.research import RESEARCH_SOURCE
 from sweeper.notebooks.seeds import own_seeds, replace_seeds
 

@@ -2,15 +2,4 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from fsspec.implementations.memory import MemoryFileSystem
-
-
-@pytest.fixture(autouse=True)
-def empty_memory() -> Iterator[None]:
-    """Empty all stores of `memory://`, which share their content in a process."""
-    MemoryFileSystem.store.clear()
-    yield
-    MemoryFileSystem.store.clear()
+from memory_stores import empty_memory  # noqa: F401

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from sweeper.errors import StoppedError, SyncError
+from sweeper.object_storage.store import Store
 from sweeper.sync.lease import RemoteLease
 from sweeper.sync.manifest import LocalMarker, Owner
-from sweeper.sync.store import Store
 
 NAME = "owner.json"
 #: Seconds between two renewals of a lease: so long that no renewal happens during a test.

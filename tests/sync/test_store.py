@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sweeper.errors import SettingsError
+from sweeper.object_storage.store import Store, scrubbed
 from sweeper.sync.manifest import Entry, LocalMarker, Manifest
-from sweeper.sync.store import Store, scrubbed
 
 
 @pytest.fixture(params=["memory", "folder"])

@@ -34,13 +34,13 @@ from studies import mlflow_client, mlflow_runs, note_in, small_settings, until
 
 from sweeper.errors import OutputError, SyncError
 from sweeper.notebooks.metadata import BLANK, read_metadata
+from sweeper.object_storage.store import Store, StoreError
 from sweeper.study.files import study_id_in
 from sweeper.study.study import Study
 from sweeper.study_folder.notes import Notes
 from sweeper.sync import RemoteCopy, restoring, selection
 from sweeper.sync.manifest import Manifest, Owner
 from sweeper.sync.objects import Objects, snapshot
-from sweeper.sync.store import Store, StoreError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths, TrialOutcome, TrialState, run_id_of
 
@@ -770,7 +770,7 @@ def test_a_restoration_repeats_failed_downloads_and_does_not_download_existing_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept(tmp_path / "a")
-    monkeypatch.setattr("sweeper.sync.store._PAUSE_S", 0.0)
+    monkeypatch.setattr("sweeper.object_storage.store._PAUSE_S", 0.0)
     read, fetched, failures = Store.get_file, list[str](), [StoreError("slow down")]
 
     def counted(store: Store, name: str, file: Path) -> bool:

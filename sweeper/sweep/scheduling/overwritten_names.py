@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...notebooks.cell_code import parse_or_none, plain_python
-from ...notebooks.rebinding import has_schedule
+from ...notebook_code.cell_code import parse_or_none, plain_python
+from ...notebook_code.rebinding import has_schedule
 from ...trials import Params, TrialOutcome, TrialSpec, TrialState, Value, value_text
 
 #: At most this number of trials is compared. If the notebook overwrites a name, the first two

@@ -15,12 +15,12 @@ from studies import sweep_of
 
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
+from sweeper.data.archive import Dataset
 from sweeper.errors import DataError, SettingsError, StudyError
 from sweeper.files import write_atomically
 from sweeper.settings.sections import Data
 from sweeper.study.facts import StudyFacts
 from sweeper.study_folder.saved import saved_in
-from sweeper.sync.archive import Dataset
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, SweepResult, TrialOutcome, TrialSpec, TrialState
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.notebooks.shown_imports import shown_imports
+from sweeper.notebook_code.shown_imports import shown_imports
 
 
 @pytest.fixture

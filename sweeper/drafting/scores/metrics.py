@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from ..settings.yaml_reader import read_yaml
+from ...settings.yaml_reader import read_yaml
 
 _TABLE = Path(__file__).with_name("metrics.yml")
 #: A series that rises (or falls) from its first to its last value has a trend if at least this

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..notebooks.left_out import defaults_of
-from ..notebooks.plain import LeftOut, is_plain, plain_value
-from .metrics import split_of, words_of
+from ...notebook_code.left_out import defaults_of
+from ...notebook_code.plain import LeftOut, is_plain, plain_value
+from ..scores.metrics import split_of, words_of
+from ..scores.score_guesses import UNKNOWN_DIRECTION
 from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
-from .score_guesses import UNKNOWN_DIRECTION
 from .spaces import (
     Receiver,
     Row,
@@ -27,10 +27,10 @@ from .spaces import (
 )
 
 if TYPE_CHECKING:
-    from ..notebooks.flows import Flows, LibraryCall
-    from ..notebooks.plain import Assignment
-    from ..notebooks.research import ResearchNotebook
-    from .score_guesses import Score
+    from ...notebook_code.flows import Flows, LibraryCall
+    from ...notebook_code.plain import Assignment
+    from ...notebooks.research import ResearchNotebook
+    from ..scores.score_guesses import Score
 
 #: Classes of layers of a network, each with the parameter for the layer's size.
 _SIZED = {
@@ -396,8 +396,8 @@ class Candidate:
         Args:
             why_not: Why trials cannot replace the value of the name. None if they can.
         """
-        from ..settings.messages import as_yaml
-        from ..settings.secrets import masked
+        from ...settings.messages import as_yaml
+        from ...settings.secrets import masked
 
         if masked(self.value, self.name) != self.value:
             return Drafted(text=f"{self.name}: a secret?", is_swept=False)
@@ -421,7 +421,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
     If the notebook has a parameters cell, they are the values in it. Else they are the values of
     variables that never change, and of arguments of calls for which `spaces.yml` has a row.
     """
-    from ..notebooks.assignments import plain_values
+    from ...notebook_code.assignments import plain_values
 
     receivers, assignments = Receivers(notebook), notebook.assignments
 

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from sweeper.data import archive
+from sweeper.data.archive import Dataset
 from sweeper.errors import DataError
+from sweeper.object_storage.store import Store, StoreError
 from sweeper.settings.sections import Data
-from sweeper.sync import archive
-from sweeper.sync.archive import Dataset
-from sweeper.sync.store import Store, StoreError
 
 LONG = f"a/{'ü' * 120}.png"
 FILES = {"a/1.png": b"one" * 9, LONG: b"two" * 9, "large.bin": bytes(range(256)) * 99, "none": b""}
@@ -191,7 +191,7 @@ def test_a_block_that_does_not_arrive_is_requested_again(
             raise cuts.pop()
         return get_range(self, name, start, end)
 
-    monkeypatch.setattr("sweeper.sync.store._PAUSE_S", 0.01)
+    monkeypatch.setattr("sweeper.object_storage.store._PAUSE_S", 0.01)
     monkeypatch.setattr(Store, "get_range", cut)
     fetched(away)
     assert content_of(away.place()) == FILES

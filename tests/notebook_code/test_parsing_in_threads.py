@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sweeper
-from sweeper.notebooks.cell_code import parse
+from sweeper.notebook_code.cell_code import parse
 
 #: Deeply nested code, so that another thread often runs while the syntax tree is made.
 CELL = "\n".join(f"x{n} = [{'(' * 20}{n}{',)' * 20}, f(a={{'k': {n}}})]" for n in range(30))
@@ -64,4 +64,4 @@ def test_only_the_module_cell_code_of_the_package_calls_ast_parse() -> None:
         for path in folder.rglob("*.py")
         if "ast.parse(" in path.read_text("utf-8")
     }
-    assert makers == {"notebooks/cell_code.py"}
+    assert makers == {"notebook_code/cell_code.py"}

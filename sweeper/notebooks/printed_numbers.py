@@ -14,7 +14,7 @@ from functools import cache
 
 import regex
 
-from .patterns import compile_pattern, find_all, match_at
+from ..settings.patterns import compile_pattern, find_all, match_at
 
 #: Terminal codes for colours and cursor movement, and the backspaces of old progress bars.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x08")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from ..execution.executor import TimeLeft
 from ..notebook_api.messages import StopReason
 from ..trials import RunningTrial, TrialOutcome, TrialSpec
+from .executor import TimeLeft
 
 
 class SideTrials(TimeLeft):

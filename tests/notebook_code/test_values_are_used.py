@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from sweeper.notebooks.assignments import Assignments, with_values
-from sweeper.notebooks.rebinding import has_schedule
+from sweeper.notebook_code.assignments import Assignments, with_values
+from sweeper.notebook_code.rebinding import has_schedule
 from sweeper.sweep.scheduling.overwritten_names import EndedTrial, overwritten
 
 pytestmark = pytest.mark.slow  # hundreds of generated notebooks

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..notebooks.calls import last_name
-from ..notebooks.own_training import own_nodes
-from ..notebooks.replacing import Cell
+from ...notebook_code.calls import last_name
+from ...notebook_code.own_training import own_nodes
+from ...notebook_code.replacing import Cell
 from .evaluations import AnyFunction, Evaluations, names_in
 from .metrics import ORDER, SPLITS, Metric, metric_of, preference, split_of, words_of
 

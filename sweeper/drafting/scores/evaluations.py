@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..notebooks.calls import defaults, last_name, last_names_called
-from ..notebooks.own_training import own_nodes
+from ...notebook_code.calls import defaults, last_name, last_names_called
+from ...notebook_code.own_training import own_nodes
 from .metrics import OPPOSITE, SPLITS, metric_of, words_of
 
 #: The search for the origin of a number follows at most this number of steps (chosen).

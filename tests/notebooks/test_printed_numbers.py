@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sweeper.notebook_api.messages import encode_float
+from sweeper.notebooks.printed_numbers import read_number, read_numbers, without_codes
 from sweeper.settings.patterns import compile_pattern, find_all
-from sweeper.settings.printed_numbers import read_number, read_numbers, without_codes
 
 #: Text after `loss=`, and the number that a person reads there.
 READ = {

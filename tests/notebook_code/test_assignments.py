@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from sweeper.notebooks.assignments import Assignments, with_values
-from sweeper.notebooks.calls import Calls
-from sweeper.notebooks.cell_code import parse
-from sweeper.notebooks.plain import Parameter
-from sweeper.notebooks.replacing import Cell
+from sweeper.notebook_code.assignments import Assignments, with_values
+from sweeper.notebook_code.calls import Calls
+from sweeper.notebook_code.cell_code import parse
+from sweeper.notebook_code.plain import Parameter
+from sweeper.notebook_code.replacing import Cell
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
@@ -404,7 +404,7 @@ def test_an_item_that_code_deletes_after_its_use_can_be_swept() -> None:
 def test_an_update_of_a_name_from_itself_is_found_if_python_runs_with_no_debug_ranges() -> None:
     cells = ["n, lr = 1, 0.1", "for _ in range(3):\n  lr = lr * 0.9\n  f(lr)", "f(lr)"]
     code = (
-        "from sweeper.notebooks.assignments import Assignments\n"
+        "from sweeper.notebook_code.assignments import Assignments\n"
         f"print(Assignments({cells!r}).why_not('lr'), end='')\n"
         f"print(Assignments({[*cells, 'lr = f()']!r}).why_not('lr'), end='')"
     )

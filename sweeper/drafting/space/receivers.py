@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..notebooks.own_training import OWN_LOOP, OWN_TRAINING
-from ..notebooks.plain import LeftOut
+from ...notebook_code.own_training import OWN_LOOP, OWN_TRAINING
+from ...notebook_code.plain import LeftOut
 from .spaces import Receiver
 
 if TYPE_CHECKING:
-    from ..notebooks.research import ResearchNotebook
+    from ...notebooks.research import ResearchNotebook
 
 
 class Receivers:

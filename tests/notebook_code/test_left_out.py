@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sweeper.notebooks.assignments import Assignments, with_values
-from sweeper.notebooks.left_out import _table
+from sweeper.notebook_code.assignments import Assignments, with_values
+from sweeper.notebook_code.left_out import _table
 
 SVM = "from sklearn.svm import SVC\n"
 VOTING = "e = Voting([('a', RF(depth=3)), ('b', DT(depth=5))])\n"

@@ -29,11 +29,11 @@ from platformdirs import user_cache_path
 from ..errors import DataError, StoppedError
 from ..files import PRIVATE, below, free_bytes, write_atomically
 from ..notebooks.metadata import DataUse
+from ..object_storage.store import Store, StoreError
+from ..object_storage.stored import Stored
 from ..settings.sections import Data
 from ..settings.units import size
 from ..trials import display_path
-from .manifest import Stored
-from .store import Store, StoreError
 
 #: Names of the object with the version that was pushed last, and of the folder with the archives of
 #: all versions.

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..settings.yaml_reader import read_yaml
-from ..trials import is_number
+from ...settings.yaml_reader import read_yaml
+from ...trials import is_number
 
 _TABLE = Path(__file__).with_name("spaces.yml")
 #: Numbers outside of these limits are no parameters that people vary (chosen, not measured).

@@ -27,6 +27,7 @@ from typing import Any
 from ..errors import NotebookError
 from ..execution.local import LocalExecutor
 from ..execution.runtime import temporary_folder
+from ..execution.side_trials import SideTrials
 from ..files import free_bytes
 from ..kernels import interpreter_of
 from ..machine.capacity import available_bytes, memory_of, usable_cores
@@ -51,7 +52,6 @@ from ..trials import (
     run_id_of,
 )
 from .contrasts import contrast_of
-from .side_trials import SideTrials
 
 #: Signs of findings by `Finding.holds`: passed, failed, or neither.
 _MARKS = {True: "✓", False: "✗", None: "–"}

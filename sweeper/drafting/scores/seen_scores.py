@@ -19,12 +19,12 @@ from enum import StrEnum
 from itertools import count
 from typing import Any
 
-from ..notebooks.calls import last_name, last_names_called
-from ..notebooks.cell_code import parse_or_none
-from ..notebooks.metadata import BLANK, metadata_of
-from ..notebooks.own_training import takes_steps
-from ..notebooks.reading import REDRAWN, cell_tags, code_cells
-from ..notebooks.research import INJECTED_TAG
+from ...notebook_code.calls import last_name, last_names_called
+from ...notebook_code.cell_code import parse_or_none
+from ...notebook_code.own_training import takes_steps
+from ...notebooks.metadata import BLANK, metadata_of
+from ...notebooks.reading import REDRAWN, cell_tags, code_cells
+from ...notebooks.research import INJECTED_TAG
 from .evaluations import (
     COMPUTED,
     UNKNOWN,

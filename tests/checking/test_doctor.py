@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeper.checking.doctor import description
 from sweeper.cli import main
-from sweeper.control.doctor import description
 
 
 def test_doctor_states_versions_kernels_and_limits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from ..notebook_api.messages import Point
-from ..notebooks.scores import PrintedScores
-from ..settings.patterns import compile_pattern, find_all
-from ..settings.printed_numbers import read_number, without_codes
-from ..settings.sections import ScoreSource
+from ...notebook_api.messages import Point
+from ...notebooks.printed_numbers import read_number, without_codes
+from ...notebooks.scores import PrintedScores
+from ...settings.patterns import compile_pattern, find_all
+from ...settings.sections import ScoreSource
 from .evaluations import COMPUTED, Printing
 from .metrics import metric_of, words_of
 

@@ -14,9 +14,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from studies import small_settings
 
+from sweeper.checking.check import Measured, Role, forecast, unknown_scores, what_params_change
+from sweeper.checking.contrasts import contrast_of
 from sweeper.cli import main
-from sweeper.control.check import Measured, Role, forecast, unknown_scores, what_params_change
-from sweeper.control.contrasts import contrast_of
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings.space import IntDimension
 from sweeper.testing import write_notebook

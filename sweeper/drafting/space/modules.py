@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ..notebooks.assignments import plain_values
-from ..notebooks.calls import parameters_of
-from ..notebooks.flows import Flows, LibraryCall
-from ..notebooks.plain import is_plain, plain_value
-from ..notebooks.replacing import Cell
-from ..trials import is_number
+from ...notebook_code.assignments import plain_values
+from ...notebook_code.calls import parameters_of
+from ...notebook_code.flows import Flows, LibraryCall
+from ...notebook_code.plain import is_plain, plain_value
+from ...notebook_code.replacing import Cell
+from ...trials import is_number
 from .spaces import is_searched
 
 

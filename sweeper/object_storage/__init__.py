@@ -1,0 +1,4 @@
+"""Object storages such as S3, by URL: read, write, list and lock objects.
+
+What is kept there belongs to `sync/` and `data/`.
+"""
