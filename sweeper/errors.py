@@ -4,14 +4,14 @@ SweepError
 ├── SettingsError    a parameters file or a command-line value is wrong
 ├── NotebookError    the research notebook cannot be used
 ├── OutputError      the output template or its folder is wrong, or a file is in the way
-├── KernelError      the notebook's kernel is not installed
+├── KernelError      the notebook's kernel is not installed, or its Python cannot run it
 ├── StudyError       the study's storage cannot be used, or belongs to another user
 │   ├── NoStudyError        the storage has no study of this name
 │   └── StorageAwayError    the storage is unavailable now, but may be available again later
 ├── TrackingError    the MLflow store or server cannot be used
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
 ├── DataError        the trials' data cannot be fetched or pushed, or has changed
-├── FailedRunError   a notebook failed when it was run once, unchanged, before a sweep
+├── FailedRunError   a notebook failed when it was run once before its sweep was drafted
 ├── StoppedError     the sweep was stopped before it had begun
 └── BrokenError      a sweep that had begun cannot continue
 
@@ -34,19 +34,22 @@ class SettingsError(SweepError):
 
 
 class NotebookError(SweepError):
-    """The research notebook is missing, is not a notebook, or lacks a swept name."""
+    """The research notebook cannot be used: for example, it is missing or lacks a swept name."""
 
 
 class OutputError(SweepError):
-    """The output template is wrong, its folder is not writable, or a file is in the way."""
+    """An output cannot be written: for example, its template is wrong, or its path is taken."""
 
 
 class KernelError(SweepError):
-    """The kernel that the notebook asks for is not installed."""
+    """The notebook's kernel is not installed, or its Python does not run or lacks ipykernel."""
 
 
 class StudyError(SweepError):
-    """The study's storage cannot be opened, or the study does not fit this call."""
+    """A study cannot be used.
+
+    For example, its storage cannot be opened, or it began with another search space.
+    """
 
 
 class NoStudyError(StudyError):
@@ -82,7 +85,7 @@ class DataError(SweepError):
 
 
 class FailedRunError(SweepError):
-    """A notebook failed when it was run once, unchanged, before a sweep."""
+    """A notebook failed when it was run once before its sweep was drafted."""
 
 
 class BrokenError(SweepError):

@@ -52,7 +52,8 @@ def make_private_folder(folder: Path) -> None:
     An existing folder of this user becomes private if others could read it, but not write to it.
 
     Raises:
-        PermissionError: The existing folder belongs to another user, or others could write to it.
+        PermissionError: The path is a file or a link, or a folder that belongs to another user or
+            that others could write to.
         OSError: The folder cannot be made.
     """
     with suppress(FileExistsError):
@@ -63,7 +64,8 @@ def make_private_folder(folder: Path) -> None:
         folder.chmod(0o700)
     if not is_private_folder(folder):
         raise PermissionError(
-            f"{folder} is not a folder of yours that no other user can enter; remove it"
+            f"{folder} must be a folder that only you can enter, but it is a file or link, or "
+            "another user owns it or has access to it; remove it"
         )
 
 
@@ -71,8 +73,9 @@ def private_folder(folder: Path) -> Path:
     """Make a folder that only this user can enter, even if another user already has its name.
 
     Returns:
-        The folder. If a folder of this name belongs to another user, or others could write to it, a
-        new folder whose name has a random suffix. Later calls return that new folder again.
+        The folder. If its path is a file or a link, or belongs to another user, or others could
+        write to it: a new folder next to it, whose name has a random suffix. While that folder
+        exists, later calls return it again.
 
     Raises:
         OSError: No folder can be made.
@@ -99,7 +102,7 @@ def is_private_folder(folder: Path) -> bool:
 
 
 def below(folder: Path, name: str) -> Path:
-    """Return the path of a file below a folder. Refuse a name that leads out of the folder.
+    """Return the path of a file below a folder. The file need not exist.
 
     Use this for names that come from another machine, another user or a notebook.
 
@@ -142,10 +145,10 @@ def remove_database(file: Path) -> None:
 
 
 def beside(path: Path) -> Path:
-    """Return the path of a temporary hidden file next to a file.
+    """Return a path for a temporary hidden file next to a file. Do not make the file.
 
-    Its name is random, because several threads, processes and machines may write the same file at
-    once.
+    The name of the temporary file is random, because several threads, processes and machines may
+    write the same file at once.
     """
     return path.with_name(f".{path.name}.{token_hex(4)}{PART}")
 
@@ -153,7 +156,8 @@ def beside(path: Path) -> Path:
 def remove_abandoned(study_folder: Path) -> None:
     """Remove the temporary files of processes that were killed while they wrote a file.
 
-    Such files are in a study's folder, or next to it, where the executed notebooks are.
+    These are files with a name from `beside` that have not changed for `ABANDONED_S` seconds. They
+    are in a study's folder, or next to it, where the executed notebooks are.
     """
     now_s = time.time()
     folders = [study_folder.parent, *(Path(above) for above, _, _ in os.walk(study_folder))]

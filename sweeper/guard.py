@@ -42,7 +42,8 @@ _PROCESSES = 2
 #: Seconds until a guard process that has died is replaced (chosen, not measured). Without this
 #: wait, guard processes that cannot run would be started again and again.
 _RESTART_S = 1.0
-#: Longest wait for each guard process at the end of a sweep, in seconds (chosen, not measured).
+#: Longest wait for each guard process to clean up and end after the sweep, in seconds (chosen, not
+#: measured).
 _END_S = 10.0
 
 
@@ -53,7 +54,7 @@ def mark_of(study_folder: Path) -> str:
 
 
 def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
-    """Kill all processes with a mark, including those that they start meanwhile.
+    """Kill all processes whose mark begins with `mark`, and those that they start meanwhile.
 
     Processes that serve kernels are killed after the kernels have ended completely. The environment
     of a killed kernel, and with it the mark, vanishes before the kernel closes its files and
@@ -89,7 +90,7 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Return the marks (values of `MARK_VARIABLE`) that begin with a text, by process id.
+    """Return the marks (values of `MARK_VARIABLE`) that begin with `mark`, by process id.
 
     This works only on Linux. The scan must be fast: a sweep makes it whenever a kernel ends, and a
     machine may have thousands of processes.
@@ -110,7 +111,7 @@ def marked_processes(mark: str) -> dict[int, str]:
 
 
 def _pids() -> list[int]:
-    """Return the ids of all processes of the machine. Return none where there is no `/proc`."""
+    """Return the ids of all processes of the machine. The list is empty if there is no `/proc`."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -139,7 +140,9 @@ def _is_tracker(pid: int) -> bool:
 
 
 def kill_session(leader: int) -> None:
-    """Kill all processes of a session, also children of a forked kernel that lack its mark.
+    """Kill all processes of a session, even those without a mark (`MARK_VARIABLE`).
+
+    Children that a forked kernel has forked lack the kernel's mark.
 
     Args:
         leader: Process id of the process that leads the session.
@@ -160,11 +163,14 @@ def stat_of(pid: int) -> list[bytes]:
 
 
 class Guard:
-    """The watchdog of one sweep. A guard process that has died is replaced.
+    """Starts the guard processes of one sweep, and replaces those that die before the sweep ends.
+
+    When the sweep has ended or was killed, a guard process kills all processes with the sweep's
+    mark, and removes the sweep's folder.
 
     Attributes:
         token: Text with which the marks (`MARK_VARIABLE`) of this sweep's processes begin.
-        folder: Private folder of the sweep. It is removed after the sweep.
+        folder: Private folder of the sweep.
     """
 
     def __init__(self, *, token: str, folder: Path) -> None:
@@ -181,7 +187,7 @@ class Guard:
             thread.start()
 
     def close(self) -> None:
-        """End the sweep's remaining processes and the guard itself."""
+        """Kill the sweep's remaining processes, remove its folder, and end the guard processes."""
         with self._lock:
             self._closing.set()
         for process in self._processes:
@@ -197,7 +203,11 @@ class Guard:
             remove(self.folder)
 
     def _watch(self, place: int) -> None:
-        """Replace a guard process whenever it dies before the end of the sweep."""
+        """Replace a guard process whenever it dies before the end of the sweep.
+
+        Args:
+            place: Index of the guard process in `_processes`.
+        """
         while not self._closing.is_set():
             process = self._processes[place]
             process.wait()

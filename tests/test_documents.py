@@ -128,7 +128,7 @@ def command_lines(page: Path) -> list[str]:
     ],
     ids=title,
 )
-def test_every_command_line_parses(page: Path) -> None:
+def test_every_command_line_in_a_page_parses(page: Path) -> None:
     calls = command_lines(page)
     assert calls
     for call in calls:

@@ -172,7 +172,7 @@ def test_no_process_is_killed_on_a_system_without_proc(
 
 
 @pytest.mark.parametrize("planted", ["link", "open", "file"])
-def test_a_private_folder_whose_name_another_user_has_taken_gets_another_name_for_good(
+def test_if_another_user_has_taken_a_private_folders_name_each_call_uses_the_same_other_name(
     tmp_path: Path, planted: str
 ) -> None:
     folder, target = tmp_path / "c", tmp_path / "target"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..study.study import Study
     from ..sweep import Sweep
 
-#: `status` shows at most this many of a study's best trials, and as many of its last failures
-#: (chosen, not measured).
+#: `status` shows at most this many of a study's best trials, and at most this many of its last
+#: failures (chosen, not measured).
 _MOST_SHOWN = 5
 _MANUAL = """\
 Hyperparameter sweeps of the notebooks in {folder}, with the search space of {file}.
@@ -34,7 +34,7 @@ All studies in {output} together may have {budget} trials, including the runs of
 
 
 def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
-    """Serve sweeps to a coding agent on standard input and output.
+    """Let a coding agent run sweeps: serve the tools of `Agent` over MCP on stdin and stdout.
 
     Args:
         parameters: Parameters file; see `Agent`.
@@ -57,7 +57,10 @@ def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
 
 
 def server_of(agent: Agent) -> MCPServer:
-    """Return the MCP server with an agent's tools. The agent gets errors of tools as answers."""
+    """Return an MCP server for the tools of an `Agent`.
+
+    If a tool raises a `SweepError`, the coding agent gets its message as the answer.
+    """
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -97,7 +100,8 @@ class Agent:
     Args:
         parameters: Parameters file. Only notebooks in its folder can be swept.
         budget: Number of trials that all studies of the agent may have together.
-        jobs: Number of trials that run at once, in the form that `Sweep.from_settings` accepts.
+        jobs: Number of trials that run at once, or `auto` for as many as cores and memory allow.
+            None for the default of `Sweep.from_settings`.
     """
 
     def __init__(self, parameters: Path, *, budget: int, jobs: str | None) -> None:
@@ -226,8 +230,9 @@ class Agent:
         """
         newer, older = self._study(new).confirmation(), self._study(old).confirmation()
         found = None
-        # Do not compare means of `repeat`: the search has chosen its winner by them, so the
-        # winner's mean is too good by luck.
+        # Do not compare the means of a study with `repeat`, which runs each trial's params on
+        # several seeds. The search has chosen its winner by these means, so the mean of the winner
+        # is too good by luck.
         if newer and older and newer.repeats is None and older.repeats is None:
             found = newer.gain_over(older)
         if found is None:
@@ -249,6 +254,15 @@ class Agent:
 
     def _begin(self, settings: Settings, notebook: str) -> dict[str, Any]:
         """Start a sweep in the background, and wait until it has begun.
+
+        Args:
+            settings: Settings of the sweep.
+            notebook: Path of the notebook, relative to the folder of the parameters file, or
+                absolute.
+
+        Returns:
+            What the coding agent reads: the study's name, that its sweep has started, and how many
+            trials the budget still allows after this sweep.
 
         Raises:
             SweepError: The sweep is refused, or exceeds the budget.
@@ -280,13 +294,16 @@ class Agent:
         return {"study": settings.name, "started": True, "trials_left": self._budget - allowed}
 
     def _spend(self, trials: int) -> int:
-        """Return the number of trials that all studies together have after some are added.
+        """Check that the budget allows more trials, but record nothing.
 
         Args:
             trials: Number of trials to add.
 
+        Returns:
+            Number of trials that all studies together will have with these trials.
+
         Raises:
-            SettingsError: The sum exceeds the budget.
+            SettingsError: This number exceeds the budget.
         """
         used = self._used()
         if used + trials > self._budget:
@@ -324,11 +341,11 @@ class Agent:
 
 
 def _to_keep(study: Study) -> int:
-    """Return how many trials of a study count towards its number of trials in the next sweep.
+    """Return how many trials of a study count towards the number that its next sweep has to reach.
 
-    Return 0 if all of its trials have failed: if the notebook was corrected since, the study begins
-    anew. If the notebook was not corrected, the study is resumed, and the budget has to allow more
-    trials than will run.
+    Return 0 if all trials of the study have failed. If the notebook was corrected since, the next
+    sweep begins the study anew. If not, the sweep resumes the study and runs fewer trials than the
+    budget must allow.
     """
     has_failed = all(record.state is TrialState.FAILED for record in study.records())
     return 0 if has_failed else study.claimed()[0]

@@ -18,9 +18,10 @@ from ..trials import TrialRecord, is_number, value_text
 #: A param has an effect if the p-value of its F test is below `_LEVEL`, divided by the number of
 #: params that are tested. A pair has a joint effect only if its p-value is below `_LEVEL_OF_PAIRS`,
 #: divided by the number of pairs, and if it also reaches `_LEAST_OF_A_PAIR` (both levels chosen).
-#: False alarms, measured on studies of five params whose scores were normal noise, 60 studies for
-#: each number of random trials: with 12, 30, 60 and 120 trials, 2, 4, 3 and 1 of the 60 studies had
-#: a param with an effect, and 0, 0, 1 and 0 had a pair with one.
+#:
+#: False alarms were measured on studies of random trials with five params, whose scores were normal
+#: noise. There were 60 studies each of 12, 30, 60 and 120 trials. The tests found a param with an
+#: effect in 2, 4, 3 and 1 of these 60 studies, and a pair with a joint effect in 0, 0, 1 and 0.
 _LEVEL, _LEVEL_OF_PAIRS = 0.05, 0.01
 #: A pair of params has a joint effect only if the products of their regression columns explain at
 #: least this share of the variance of the ranks (chosen). Smaller shares also come from the
@@ -40,7 +41,7 @@ _Columns = np.ndarray[Any, np.dtype[np.float64]]
 def clear_effects(
     completed: Sequence[TrialRecord], objective: str
 ) -> tuple[list[str], tuple[str, str] | None]:
-    """Return the effects of params on a score that are larger than the noise.
+    """Return the params, and the pair of params, whose effect on a score exceeds the noise.
 
     Args:
         completed: Completed trials. Only params that all of them have are tested.
@@ -67,7 +68,12 @@ def clear_effects(
 
 
 def _joint_effect(columns: Mapping[str, _Columns], ranks: _Columns) -> tuple[str, str] | None:
-    """Return the pair of params with the largest joint effect. None if no pair has one."""
+    """Return the pair of params with the largest joint effect on a score. None if no pair has one.
+
+    Args:
+        columns: Columns of each param for the regression.
+        ranks: Ranks of the scores.
+    """
     alone, pairs = _regression(len(ranks), [*columns.values()]), [*combinations(columns, 2)]
     shares = {}
     for a, b in pairs:
@@ -150,7 +156,7 @@ def _test(known: _Columns, added: _Columns, ranks: _Columns) -> tuple[float, flo
     Args:
         known: Columns of the regression without the added ones.
         added: Columns that are tested.
-        ranks: Ranks of the scores, which the regression explains.
+        ranks: Ranks of the scores or durations that the regression explains.
     """
     # `fdtrc` is the upper tail of the F distribution. An import of scipy.stats, which has it too,
     # takes 10 times as long.
@@ -166,9 +172,13 @@ def _test(known: _Columns, added: _Columns, ranks: _Columns) -> tuple[float, flo
 
 
 def _left_over(columns: _Columns, ranks: _Columns) -> tuple[float, int]:
-    """Return the sum of squares that a regression does not explain, and its rank.
+    """Return the sum of squares that a regression does not explain, and the rank of its matrix.
 
-    The rank is the number of its linearly independent columns.
+    The rank of the matrix is the number of linearly independent columns.
+
+    Args:
+        columns: Columns of the regression, which are the columns of its matrix.
+        ranks: Ranks of the scores or durations that the regression explains.
     """
     found, _, rank, _ = np.linalg.lstsq(columns, ranks, rcond=None)
     rest = ranks - columns @ found

@@ -91,7 +91,7 @@ _MOST_TRIALS, _MOST_SEEDS = 100, 20
 
 @dataclass(frozen=True, kw_only=True)
 class StudySoFar:
-    """Everything from which the answer of a study is made.
+    """The data from which the answer of a study (the summary of its results) is made.
 
     Attributes:
         settings: Settings of the study.
@@ -135,10 +135,10 @@ class StudySoFar:
 
     @cached_property
     def completed(self) -> Sequence[TrialRecord]:
-        """Trials that have all scores.
+        """Records of the trials that have all scores.
 
-        If each proposal runs on several folds of cross validation, the fold is removed from the
-        params, because it is no value to choose.
+        If each proposal runs on several folds of cross validation, the fold is left out of the
+        params, because users do not choose it.
         """
         goals = self.settings.objective
         found = [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
@@ -160,7 +160,7 @@ class StudySoFar:
 
     @property
     def n_left(self) -> int:
-        """Number of trials that would run if the command of the sweep was given again.
+        """Number of trials that would run if the user gave the command of the sweep again.
 
         A grid may have fewer combinations than trials were planned. With `repeat`, each proposal
         needs several trials, and none begins if fewer trials than that are left.
@@ -184,13 +184,17 @@ class StudySoFar:
         return 2 * max(self.settings.study.trials, len(self.records))
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
-        """Return a trial's score, negated for a minimised objective, so that more is better."""
+        """Return a trial's value of the objective `goal`, negated if less is better."""
         is_maximized = self.settings.objective[goal].direction == "maximize"
         return record.scores[goal] if is_maximized else -record.scores[goal]
 
 
 def answer_of(study: StudySoFar) -> Insights:
-    """Return the answer of a study, as data and in words."""
+    """Return the answer of a study, as data and as sentences.
+
+    It states the best trials, which params mattered, which trials failed, what the trials took, and
+    what to do next. While a sweep runs, it states neither which params mattered nor what to do.
+    """
     is_analyzed = study.is_search and bool(study.completed) and not study.is_running
     mattered = [*_mattered(study)] if is_analyzed else []
     found = Insights(
@@ -256,9 +260,10 @@ def _mean(confirmation: Confirmation, winner: ConfirmedTrial) -> Mean:
 
 
 def _noise(study: StudySoFar, goal: str) -> float | None:
-    """Return half the width of the 95 % interval in which a score on other seeds is expected.
+    """Return half the width of the 95 % interval of the score `goal` on other seeds.
 
-    None if the noise of the score is unknown, or if the study has too few trials or still runs.
+    None if the noise of the score is unknown, if fewer than `_FEWEST_FOR_NOISE` trials have
+    completed, or if a sweep still runs on the study.
     """
     if goal not in study.noise or len(study.completed) < _FEWEST_FOR_NOISE or study.is_running:
         return None
@@ -275,7 +280,14 @@ def _n_within(
 
 
 def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial | None:
-    """Return the cheapest trial that is nearly as good as the winner, if it is much cheaper."""
+    """Return the shortest trial whose value of the objective `goal` is nearly the winner's.
+
+    A trial is near the winner if it loses at most a tenth (`_LOST_SHARE`) of the winner's lead over
+    the first trials. Trials that needed several attempts, and retries, are left out.
+
+    Return None if the shortest trial takes more than half of the winner's time (`_TIME_SHARE`), or
+    if the winner took less than a minute (`_EXPLAINED_S`), needed several attempts, or is a retry.
+    """
     if not study.completed or winner.duration_s < _EXPLAINED_S or not winner.ran_whole:
         return None
     best = study.goodness(winner, goal)
@@ -297,7 +309,7 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
 
 
 def _mattered(study: StudySoFar) -> Iterator[Mattered]:
-    """Yield, for each objective, which params mattered.
+    """Yield, for each objective, which params mattered for it.
 
     Yield nothing if the importances are not known, if fewer than two params vary, or if all trials
     have equal scores.
@@ -332,7 +344,10 @@ def _is_large(importance: Importance) -> bool:
 
 
 def _joint_pair(known: Mapping[str, Importance]) -> tuple[str, str] | None:
-    """Return the two params with the largest joint shares, if both shares are large enough."""
+    """Return the two params with the largest joint shares (see `Importance.joint`).
+
+    None if fewer than two params have a joint share of at least `_LEAST_JOINT`.
+    """
     joint = [param for param in known if known[param].joint >= _LEAST_JOINT]
     if len(joint) < 2:
         return None
@@ -362,7 +377,10 @@ def _groups(named: Mapping[str, Importance]) -> list[dict[str, float]]:
 
 
 def _best_region(study: StudySoFar, mattered: Sequence[Mattered]) -> Region | None:
-    """Return where the best tenth of the completed trials are. None with several objectives."""
+    """Return the part of the search space with the best tenth of the completed trials.
+
+    None with several objectives, with fewer than ten completed trials, or without a clear part.
+    """
     count = max(_FEWEST_BEST, round(len(study.completed) / 10))
     if len(study.settings.objective) > 1 or count > len(study.completed) / 2:
         return None
@@ -440,7 +458,7 @@ def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
 
 
 def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
-    """Yield actions that show whether the winner is really the best trial, and why."""
+    """Yield advice to run trials again, which shows whether the winner is the best, and why."""
     confirmation, mean = study.confirmation, winner.mean
     is_confirmable = study.settings.why_not_confirmed() is None
     if confirmation is None and len(study.ranked) > 1 and is_confirmable:

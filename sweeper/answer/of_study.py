@@ -65,14 +65,18 @@ def answer_of_study(
     except SweepError:  # The storage may be unavailable, which callers handle.
         raise
     except Exception as error:  # noqa: BLE001  an error in the analysis must not end a sweep
-        _log.warning("the answer of the study cannot be made: %s", first_line(error))
+        _log.warning("the summary of the study's results cannot be made: %s", first_line(error))
         return None
 
 
 def runs_page_of(paths: StudyPaths, confirmation: Confirmation | None) -> Path | None:
-    """Return the page of the study that ran the best trials again on fresh seeds.
+    """Return the path of the page of the study that ran the best trials again on fresh seeds.
 
-    None if no trials ran again, or if their runs are trials of the study itself (`repeat`).
+    None if no trials ran again, or if their runs are trials of the study at `paths` itself.
+
+    Args:
+        paths: Paths of the study.
+        confirmation: Ranking of its trials by means. None if there is none.
     """
     if confirmation is None or confirmation.study == paths.study:
         return None

@@ -63,7 +63,13 @@ def _is_inside(trial: TrialRecord, parts: Iterable[NumberRange | ValueSet]) -> b
 
 
 def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange | ValueSet:
-    """Return the range or the values that chosen trials have in common."""
+    """Return the range of a param that contains the chosen trials, or the values that they have.
+
+    Args:
+        name: Name of the param.
+        own: Values of the param in the chosen trials.
+        tried: Values of the param in all trials. If one is not a number, a set is returned.
+    """
     if not all(map(is_number, tried)):
         values = {value_text(value): value for value in own}
         return ValueSet(param=name, values=[*values.values()])
@@ -85,7 +91,7 @@ def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange 
 
 
 def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
-    """Return which share of a dimension a common range covers, from 0 to 1. 1 for choices."""
+    """Return which share of a dimension the range `common` covers, from 0 to 1. 1 for choices."""
     if isinstance(common, ValueSet) or not isinstance(dimension, RangeDimension):
         return 1.0
     return _place(common.high, dimension) - _place(common.low, dimension)
@@ -94,9 +100,9 @@ def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
 def end_reached(part: NumberRange | ValueSet, dimension: Dimension | None, best: Any) -> str | None:
     """Return which end of its dimension a range of the best trials reaches: `low` or `high`.
 
-    None if it reaches neither. It reaches an end if it is open there (`NumberRange.open_end`), and
-    the value of the best trial is near this end of the dimension. Then better values may lie beyond
-    this end.
+    A range reaches an end if it is open there (`NumberRange.open_end`), and the value of the best
+    trial is near this end of the dimension. Then better values may lie beyond this end. Return None
+    if the range reaches neither end, or if the param has no range.
 
     Args:
         part: Range of the best trials.
@@ -113,7 +119,8 @@ def end_reached(part: NumberRange | ValueSet, dimension: Dimension | None, best:
 def _place(value: float, dimension: RangeDimension) -> float:
     """Return the relative position of a value in its dimension, from 0 (low) to 1 (high).
 
-    A value that was tried in an earlier range may be outside of the dimension.
+    A value outside of the dimension, which was tried before the range changed, counts as its
+    nearest end.
     """
     low, high = dimension.low, dimension.high
     value = min(max(value, low), high)
@@ -127,9 +134,14 @@ def _place(value: float, dimension: RangeDimension) -> float:
 def _chance(common: NumberRange | ValueSet, own: Sequence[Any], tried: Sequence[Any]) -> float:
     """Return an upper bound of the probability that trials chosen by chance have as much in common.
 
-    The bound is a product. The first factor is the number of ranges that contain as many trials, or
-    of sets that have as many values. The second one is the probability that one such range or set
-    contains all chosen trials.
+    The bound is a product of two factors. The first one is the number of ranges that contain as
+    many trials as `common`, or of sets that have as many values. The second one is the probability
+    that one given range or set of them contains all trials if `len(own)` are chosen by chance.
+
+    Args:
+        common: Range or values that the chosen trials have in common.
+        own: Values of the param in the chosen trials.
+        tried: Values of the param in all trials.
     """
     n_inside = sum(map(common.contains, tried))
     n_ways = len(tried) - n_inside + 1

@@ -33,8 +33,8 @@ from ..trials import (
     some_of,
 )
 
-#: A sentence names at most this number of trials, reasons and actions (chosen): the last lines of a
-#: sweep fit into a window of 80 columns.
+#: A sentence names at most `_MOST_NAMES` trials or reasons, or `_MOST_ACTIONS` actions (both
+#: chosen). So the last lines of a sweep stay short in a window of 80 columns.
 _MOST_NAMES, _MOST_ACTIONS = 3, 2
 #: A sentence quotes at most this number of characters of an error message (chosen).
 _LONGEST = 60
@@ -50,7 +50,7 @@ _SMALL_SHARES = (0.05, 0.1)
 
 
 def sentences_of(found: Insights) -> list[Sentence]:
-    """Return the sentences of an answer, each with its topic."""
+    """Return the answer of a study as sentences, each with its topic."""
     said = [Sentence("best", _best(found.best))]
     if isinstance(found.best, Winner):
         said.append(Sentence("params", _named(found.best.params, _DIGITS)))
@@ -138,7 +138,10 @@ def _mattered(mattered: Mattered) -> str:
 
 
 def _group(shares: Mapping[str, float]) -> str:
-    """Return params of similar importance with their shares, and that their order is not known."""
+    """Return params of similar importance with their shares in percent, such as `lr 40 %`.
+
+    If there are several, the text adds that their order is not known.
+    """
     text = ", ".join(f"{param} {_percent(share)}" for param, share in shares.items())
     if len(shares) == 1:
         return text
@@ -147,7 +150,11 @@ def _group(shares: Mapping[str, float]) -> str:
 
 
 def _others(share: float) -> str:
-    """Return a clause that says how little the other params matter."""
+    """Return a clause that says how little the params matter that the answer does not name.
+
+    Args:
+        share: Largest share of the variance that one of these params explains.
+    """
     for limit in _SMALL_SHARES:
         if share < limit:
             return f"all others below {_percent(limit)}"
@@ -261,7 +268,12 @@ def _range(ends: Sequence[float]) -> str:
 
 
 def _named(values: Mapping[str, Any], digits: int) -> str:
-    """Return values with their names: `lr=0.01, width=64`."""
+    """Return values with their names: `lr=0.01, width=64`.
+
+    Args:
+        values: Values by name.
+        digits: Number of significant digits of a float (see `short_text`).
+    """
     return ", ".join(f"{name}={short_text(value, digits)}" for name, value in values.items())
 
 

@@ -246,9 +246,10 @@ def _reads_trial_seed(notebook: ResearchNotebook) -> bool:
 
 
 def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
-    """Return whether the notebook uses a seed, so that runs with equal params have equal seeds.
+    """Return whether the notebook uses its trial's seed, or the parameters file sets its seed.
 
-    Return True for languages other than Python, whose code is not analysed.
+    If so, runs with equal params should give equal scores. Return True for languages other than
+    Python, whose code is not analysed.
     """
     if notebook.language != "python" or _stated_seed(settings):
         return True
@@ -256,7 +257,7 @@ def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
 
 
 def _stated_seed(settings: Settings) -> str | None:
-    """Return the section that sets the seed of the trials, or None."""
+    """Return the section that sets `seed` in the parameters file: `fixed`, `space` or None."""
     sections = {"fixed": settings.fixed, "space": settings.search_space}
     return next((section for section, names in sections.items() if "seed" in names), None)
 
@@ -305,12 +306,13 @@ class Measured:
 
 
 def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> list[Measured]:
-    """Run the notebook with the largest params twice, then with the typical ones.
+    """Run the notebook twice with the largest params, then with the typical params.
 
-    All runs but the last use the values of `smoke`, with which a run is short.
+    All runs but the last use the values of `smoke`, with which a run is short. If `smoke` sets a
+    name that is not swept, one more run precedes the last: typical params with these values.
 
     Returns:
-        The runs in their order. A run that failed is the last one.
+        The runs in their order. After a run that failed, no more are made.
     """
     settings = plan.settings
     contrast = contrast_of(settings, plan.notebook)
@@ -403,7 +405,13 @@ class _MemoryWatch:
 def _of_runs(
     measured: Sequence[Measured], settings: Settings, *, takes_seed: bool
 ) -> Iterator[Finding]:
-    """Yield the failure of the last run. If all runs completed, yield the findings about them."""
+    """Yield the findings about the runs. If the last run has failed, yield only its failure.
+
+    Args:
+        measured: The runs. None but the last can have failed.
+        settings: Settings of the sweep.
+        takes_seed: Whether the notebook uses a seed; see `_takes_seed`.
+    """
     if not measured[-1].is_completed:
         yield _failure(measured[-1])
         return

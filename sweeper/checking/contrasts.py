@@ -12,13 +12,14 @@ from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, RangeDimension, as_scalar
 from ..trials import Params, is_number
 
-#: The second value of a numeric param lies between its first value and a bound of its range. It is
-#: at this share of the way from the smaller to the larger of these two (chosen, not measured).
-#: It is the golden section: few scores are symmetric about it, so the first and the second value
-#: seldom have equal scores.
+#: `check` compares two values of each numeric param. The second value lies between the first value
+#: and a bound of the range: at this share of the way from the smaller to the larger of these two.
+#: Shares count on the scale of the param, which may be logarithmic. This is the share of the golden
+#: section (chosen, not measured): few scores are symmetric about it, so the two values seldom have
+#: equal scores by chance.
 _SECTION = 0.382
-#: If the first value is in this lowest share of its range, the second value is greater. Otherwise,
-#: the second value is smaller, because large learning rates diverge (chosen, not measured).
+#: If the first value is in the lowest tenth of its range, the second value is greater than the
+#: first. Otherwise, it is smaller, because large learning rates diverge (chosen, not measured).
 _NEAR_LOW = 0.1
 
 
@@ -32,9 +33,10 @@ class Contrast:
     Attributes:
         largest: Params with the greatest whole numbers and numeric choices, which use most memory.
             The names that `smoke` fixes are left out.
-        typical: Params of the first entry of `start`. If it lacks a param, the notebook's value of
-            this param. If the notebook has no value that the search space allows, the smallest
-            value or the first choice. If `largest` or `smoke` has the same value, another one.
+        typical: Params of the first entry of `start`. If it lacks a param, the param has the
+            notebook's value. If the notebook has no value that the search space allows, the param
+            has the smallest value of its range, or its first choice. If `largest` or `smoke` has
+            the same value of a param, the param has another value here.
         quick: Like `typical`, without the names that `smoke` fixes.
     """
 
@@ -46,9 +48,8 @@ class Contrast:
 def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
     """Choose the params with which `check` runs a notebook.
 
-    If the typical value of a param equals its value in `largest`, another value is used as typical,
-    so that the sets differ. The fold of a `repeat` is the same in both sets, because no sampler
-    chooses it.
+    The typical value of a param is replaced if it equals the value in `largest` or `smoke`, so that
+    the runs differ. The fold of a `repeat` is the same in all sets, because no sampler chooses it.
     """
     space, smoke = settings.search_space, settings.smoke
     stated = settings.start_params[0] if settings.start_params else {}
@@ -75,9 +76,10 @@ def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
 def _greatest(name: str, usual: Any, space: Mapping[str, AnyDimension]) -> Any:
     """Return the value of a param that needs most memory, as far as that can be known.
 
-    It is the greatest value of a param that may be a size (see `_is_size`). For a choice that opens
-    branches, it is the choice whose branch has most sizes. For any other param, it is a value
-    other than the usual one.
+    For a param that may be a size (see `_is_size`), it is the greatest value. For other choices, it
+    is the choice with which most params that may be sizes exist (see `when`), and of several such
+    choices, the first that is not typical. For a range of floats, it is a value other than the
+    typical one.
 
     Args:
         name: Name of the param.

@@ -33,7 +33,11 @@ _GB = 1e9
 
 
 def description() -> Iterator[tuple[str, str]]:
-    """Yield what a bug report should state, as a subject and a line about it."""
+    """Yield what a bug report should state about this machine and the installed packages.
+
+    Yields:
+        A subject, such as `Python` or `GPUs`, and one line of text about it.
+    """
     yield "notebook-hpo", f"{_version('notebook-hpo')} in {Path(__file__).parents[1]}"
     yield "Python", f"{platform.python_version()}, {sys.executable}"
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):

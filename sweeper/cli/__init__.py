@@ -82,7 +82,7 @@ def _print_error(message: str) -> None:
     print("notebook_hpo.py:", "\n".join(lines), file=sys.stderr)
 
 
-#: A message, with the traceback of its error, but without the name of its module.
+#: Format of messages of this package without `-v`: the message, and a traceback if there is one.
 _PLAIN = logging.Formatter("%(message)s")
 
 
@@ -111,7 +111,7 @@ def _quiet_libraries(*, verbose: bool) -> None:
     # Without `-v`, these are not shown: nbconvert's warnings about pictures without a description,
     # and errors that nbconvert logs and also raises.
     logging.getLogger("traitlets").setLevel(level if verbose else logging.CRITICAL)
-    # Without `-v`, nbclient's logs about dead kernels and failed cells are not shown, because every
-    # outcome reports them anyway.
+    # Without `-v`, nbclient's logs about dead kernels and failed cells are not shown, because the
+    # outcome of the trial contains the same error.
     logging.getLogger("sweeper.jupyter").setLevel(level if verbose else logging.CRITICAL)
     warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ from .codes import OK
 
 
 def mcp(options: argparse.Namespace) -> int:
-    """Serve sweeps to a coding agent on standard input and output."""
+    """Let a coding agent run sweeps: serve tools over MCP on standard input and output."""
     from ..agents.server import serve
 
     serve(Path(options.parameters), budget=options.budget, jobs=options.jobs)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..display import screen
@@ -102,7 +103,7 @@ class ConsoleOutput:
         return None if self._sweep is None else self._sweep.snapshot()
 
     def _said_chores(self) -> AbstractContextManager[object]:
-        """Print each long chore once, while the block runs.
+        """Return a context manager that prints each long chore once, while its block runs.
 
         A chore is a task of the sweep besides its trials, such as writing the comparison page.
         """
@@ -119,7 +120,7 @@ class ConsoleOutput:
         return repeated(say, _LOOK_S, name="chores")
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Print one event of the sweep, if it is of interest to people.
+        """Print a line about an event of the sweep. Events that people need not see print nothing.
 
         Args:
             event: The event.
@@ -162,17 +163,18 @@ class ConsoleOutput:
         self.progress(f"stopping ({sweep.stopped_by}): {what}")
 
     def _tell_notices(self, record: TrialRecord) -> None:
-        """Print the notices of a trial, such as files that it overwrote.
-
-        Each kind of notice is printed once in a sweep.
-        """
-        if record.notices.keys() - self._told:
-            for line in screen.notice_lines([record]):
-                self.progress(line)
-        self._told |= record.notices.keys()
+        """Print the notices of a trial, such as files that it overwrote, each kind once a sweep."""
+        new = {kind: names for kind, names in record.notices.items() if kind not in self._told}
+        for line in screen.notice_lines([replace(record, notices=new)]):
+            self.progress(line)
+        self._told |= new.keys()
 
     def summary(self, result: SweepResult) -> None:
-        """Print the summary of a sweep that has ended: with `--quiet`, only what went wrong."""
+        """Print the summary of a sweep that has ended.
+
+        With `--quiet`, print only what went wrong. But if the study has no completed trial, print
+        the whole summary in any case.
+        """
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             self._print(screen.summary(result, self._fold))
         elif lines := screen.trouble_lines(result):
@@ -197,7 +199,7 @@ class ConsoleOutput:
         Args:
             result: Results of the study so far.
             snapshot: Progress of the running trials.
-            owner: Process that sweeps the study. None if no process does.
+            owner: Which process sweeps the study, in words. None if no process does.
             chosen: Trials to print, in this order. None for the trials that ended last.
         """
         if self._quiet:

@@ -13,7 +13,7 @@ from .console_output import ConsoleOutput
 
 
 def data(options: argparse.Namespace) -> int:
-    """Send the data that a parameters file names to the URL from which machines fetch it."""
+    """Push the data that a parameters file names to the URL from which machines fetch it."""
     from ..data.archive import Dataset
     from ..settings import Settings
     from ..settings.units import size

@@ -44,7 +44,7 @@ class EventLog:
         self._thread.start()
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Write a line for an event of a sweep, with the trial that it is about, if there is one.
+        """Write a line about an event of a sweep, with the facts about the event's trial, if any.
 
         Args:
             event: The event.
@@ -54,7 +54,7 @@ class EventLog:
         self.write(str(event), **about)
 
     def write(self, event: str, **about: Any) -> None:
-        """Append a line, in one write.
+        """Queue a line. A thread then appends the line to the file, in one write.
 
         Args:
             event: Name of the event.
@@ -64,7 +64,7 @@ class EventLog:
         self._lines.put(json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
-        """Wait at most 5 s until all lines are written."""
+        """End the thread after it has written all queued lines. Wait for this at most 5 s."""
         self._lines.put(None)
         self._thread.join(_LIMIT_S)
 

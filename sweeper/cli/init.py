@@ -12,6 +12,7 @@ from .codes import OK
 from .signals import end_command, handled
 
 if TYPE_CHECKING:
+    from ..drafting.draft import Draft
     from ..notebooks.research import ResearchNotebook
 
 
@@ -21,13 +22,13 @@ def init(options: argparse.Namespace) -> int:
     from ..notebooks.research import ResearchNotebook
 
     notebook = ResearchNotebook(options.input)
-    text = _drafted_from_a_run(notebook, options) if options.run else draft(notebook)
-    print(text, end="")
+    drafted = _drafted_from_a_run(notebook, options) if options.run else draft(notebook)
+    print(drafted.text, end="")
     return OK
 
 
-def _drafted_from_a_run(notebook: ResearchNotebook, options: argparse.Namespace) -> str:
-    """Run a notebook once, and draft the file from what it computed.
+def _drafted_from_a_run(notebook: ResearchNotebook, options: argparse.Namespace) -> Draft:
+    """Run a notebook once, and draft a parameters file from what it computed.
 
     The executed notebook is not kept.
     """

@@ -37,7 +37,7 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
     """Redraw the table while the block runs. Lines that are printed to stderr appear above it.
 
     Args:
-        look: Returns the state to draw, or None while there is none.
+        look: Returns the sweep's state to draw, or None while there is none.
         stream: Terminal for which `can_redraw` is true.
     """
     area = _Area(Frames(look, stream), stream)
@@ -85,7 +85,7 @@ class _Area:
         self.has_printed = threading.Event()
 
     def draw(self) -> None:
-        """Draw the next frame in place of the last one."""
+        """Draw the table as it is now, in place of its last state."""
         # Do not hold the lock during `next`, which may log a warning: another thread that is
         # logging may wait for the lock, and the two threads would wait for each other.
         frame = self._frames.next()
@@ -93,7 +93,10 @@ class _Area:
             self._put([], frame)
 
     def write(self, text: str) -> int:
-        """Print the complete lines of a text above the frame."""
+        """Print the complete lines of a text above the frame (the drawn table).
+
+        A line that is not complete is kept, and printed when the rest of it is written.
+        """
         with self._lock:
             *lines, self._begun_line = (self._begun_line + text).split("\n")
             if lines:

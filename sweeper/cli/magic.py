@@ -30,11 +30,12 @@ _OF_TERMINALS = ("events", "json", "quiet", "verbose")
 def sweep(line: str) -> SweepResult | None:
     """Sweep a notebook with the options of the command line, as in `%sweep my.ipynb -j 4`.
 
-    An error is printed as one line.
+    An error of the sweep is printed, not raised. In a notebook that runs as a trial itself, do
+    nothing.
 
     Returns:
-        The result, which Jupyter displays. None if nothing was swept: within a trial, after the
-        help was printed, or after an error.
+        The result, which Jupyter displays. None in a trial, after `-h`, `--version` or `--dry-run`,
+        and after an error.
     """
     if TRIAL_VARIABLE in os.environ:
         return None
@@ -42,7 +43,10 @@ def sweep(line: str) -> SweepResult | None:
         try:
             arguments = parse(_words(line))
             if arguments.command is not run:
-                raise SettingsError("it needs a notebook, as in %sweep my.ipynb -j 4")
+                raise SettingsError(
+                    "this command does not run in a cell; begin with the notebook to sweep, as in "
+                    "%sweep my.ipynb -j 4"
+                )
             for name in _OF_TERMINALS:
                 if getattr(arguments, name):
                     raise SettingsError(f"--{name} has no effect in a cell; leave it out")

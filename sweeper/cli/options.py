@@ -71,7 +71,11 @@ def _count(names: str, metavar: str, help: str, *, least: int = 1, **options: An
     """Return an argument of the command line whose value is a whole number.
 
     Args:
+        names: Names of the argument, separated by spaces.
+        metavar: Name of its value in the help.
+        help: Description, for the help.
         least: Smallest allowed number.
+        **options: Further options of `add_argument`.
     """
 
     def read(text: str) -> int:

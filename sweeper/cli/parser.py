@@ -14,7 +14,7 @@ from ..settings.messages import nearest
 from ..trials import as_template, is_utf8
 from .options import COMMANDS, VERSION, Command
 
-#: How the file of a notebook ends: a notebook, or a script in jupytext's percent format.
+#: Suffixes of notebooks: Jupyter's format, or a script in jupytext's percent format.
 _NOTEBOOKS = (".ipynb", ".py")
 _USAGE_OF_RUN = (
     "notebook_hpo.py NOTEBOOK [OPTION ...]\n"
@@ -116,7 +116,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _hint(word: str) -> str:
-    """Return what the user may have meant by a word that is no command."""
+    """Return advice for a message about a word that is no command, such as a similar command."""
     if os.path.isfile(f"{word}.ipynb"):
         return f"did you mean the notebook '{word}.ipynb'?"
     if word in ("resume", "continue"):

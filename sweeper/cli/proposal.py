@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,8 +36,10 @@ from .signals import end_command, handled
 from .streams import is_terminal, wrapped
 
 if TYPE_CHECKING:
+    from ..drafting.draft import Draft
     from ..drafting.observed_run import ObservedRun, Observer
     from ..drafting.scores.seen_scores import SeenScore
+    from ..drafting.space.places import Entry
     from ..notebooks.research import ResearchNotebook
 
 #: A proposed sweep has this number of trials (chosen, not measured), for a first test of a
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
 _TRIALS = 12
 #: At most `_MOST_LISTED` scores are listed. Their names are at most `_WIDEST_NAME` characters wide.
 _MOST_LISTED, _WIDEST_NAME = 9, 28
-#: Beginning of a comment in the drafted section `space`. Such a line is about params that are not
-#: swept.
-_LEFT_OUT = "  # "
 #: Editors to open a file with if neither VISUAL nor EDITOR names one. The last resort is vi.
 _EDITORS = ("sensible-editor", "nano")
 _ARROWS = {"minimize": "↓", "maximize": "↑", None: "?"}
@@ -58,7 +57,8 @@ _ONLY = "works only with `notebook_hpo.py my.ipynb`, which proposes a sweep"
 def propose(options: RunOptions, console: ConsoleOutput) -> bool:
     """Run the notebook once, and write the parameters file of the sweep that the user chooses.
 
-    This does nothing if the command line names a parameters file, or if the file exists.
+    Run and write nothing if the file exists, or if the command line does not begin with the
+    notebook (see `RunOptions.proposes`). With `--dry-run`, only print which params could be swept.
 
     Args:
         options: Options of the command line.
@@ -71,8 +71,9 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
         NotebookError: The run failed, or the notebook has no score or nothing to sweep.
         OutputError: The file cannot be written.
         SettingsError: It is not clear which score is meant, and there is no terminal to ask. Or the
-            parameters file exists, and its score is not that of `--score`.
-        StudyError: The study has trials already, and the file is missing.
+            parameters file exists, and its score is not that of `--score`. Or `--score` or
+            `--dry-run` was given, and the command line does not begin with the notebook.
+        StudyError: The study has trials already, but the parameters file is missing.
     """
     file = Path(options.parameters)
     if not options.proposes:
@@ -102,7 +103,8 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
 def _is_there(file: Path) -> bool:
     """Return whether a parameters file exists.
 
-    An empty file does not count: `init … > my.yml` makes it before `init` can fail.
+    An empty file does not count: for `init … > my.yml`, the shell makes the file even if `init`
+    then fails.
     """
     # `Path.exists` raises an error in a folder that nobody may enter.
     is_empty = os.path.isfile(file) and file.stat().st_size == 0
@@ -171,16 +173,15 @@ def _show_static(notebook: ResearchNotebook, console: ConsoleOutput, *, file: Pa
         console: Output of the command.
         file: The parameters file. None if there is none.
     """
-    from ..drafting.draft import draft
-    from ..settings.yaml_reader import read_yaml
+    from ..drafting.draft import draft, left_out_lines, swept_lines
 
-    lines = _section(draft(notebook), "space:")
+    drafted = draft(notebook)
     if file is not None:
         console.line(f"{file} exists, and a sweep uses it; a new proposal would be:")
     console.line(f"{notebook.display_name}: its scores are known after one run; params:")
-    for line in lines:
+    for line in [*swept_lines(drafted.params), *left_out_lines(drafted.params.left_out)]:
         console.line(line)
-    console.json({"notebook": notebook.display_name, "space": read_yaml("\n".join(lines))["space"]})
+    console.json({"notebook": notebook.display_name, "space": drafted.space})
 
 
 def _observed(
@@ -234,10 +235,10 @@ def _observed(
 
 @contextmanager
 def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
-    """Let Ctrl-C stop the run of the notebook, which then ends its kernel itself.
+    """Let Ctrl-C stop the run of the notebook in this block, and let the run end its kernel.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C was pressed, and the run has ended with an error.
+        KeyboardInterrupt: Ctrl-C was pressed, and then the block has raised an error.
     """
     received: list[int] = []
 
@@ -255,10 +256,10 @@ def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
 
 
 class _Proposal:
-    """The sweep that is proposed after one run of a notebook, and the keys that change it.
+    """The sweep that is proposed after one run of a notebook, and that a user can change or start.
 
     Args:
-        run: The run.
+        run: The one run of the notebook.
         notebook: The research notebook.
         options: Options of the command line.
         jobs: Number of trials that the sweep runs at once.
@@ -278,7 +279,7 @@ class _Proposal:
     ) -> None:
         self._run, self._notebook, self._options = run, notebook, options
         self._jobs, self._file, self._console = jobs, file, console
-        self._left_out: list[str] = []
+        self._left_out: Sequence[Entry] = ()
         self._n_trials = 1
         self._is_asked = False
         if options.score is None:
@@ -330,7 +331,7 @@ class _Proposal:
         return True
 
     def ask(self) -> bool:
-        """List scores and params, and do what the user's keys say.
+        """List scores and params, and do what the user types.
 
         Returns:
             Whether the sweep starts now.
@@ -338,6 +339,8 @@ class _Proposal:
         Raises:
             NotebookError: No param influences the likeliest score.
         """
+        from ..drafting.draft import left_out_lines
+
         self._is_asked = True
         self._show()
         while True:
@@ -359,7 +362,7 @@ class _Proposal:
                 case "e" | "edit":
                     return self._edit()
                 case "?" if self._left_out:
-                    self._print(self._left_out)
+                    self._tell(left_out_lines(self._left_out))
                 case _:
                     self._choose_and_show(line.strip())
 
@@ -372,7 +375,10 @@ class _Proposal:
         self._console.line(f"e opens {self._file}, q leaves")
 
     def _choose_and_show(self, text: str) -> None:
-        """Choose the score that the user has typed. Keep the old one if that cannot be swept.
+        """Choose the score that the user has typed, and list the params that influence it.
+
+        If there is no such score, or no param influences it, print the error and keep the old
+        score.
 
         Args:
             text: What the user has typed.
@@ -383,7 +389,7 @@ class _Proposal:
             self._show()
         except (NotebookError, SettingsError) as error:
             self._chosen, self._direction = before
-            self._tell(str(error))
+            self._tell([str(error)])
 
     def _choose(self, text: str) -> None:
         """Choose a score, and its direction if the text states it.
@@ -415,7 +421,7 @@ class _Proposal:
         self._chosen = found
         self._direction = way or found.direction
 
-    def _drafted(self) -> str:
+    def _drafted(self) -> Draft:
         return self._run.drafted(
             self._notebook,
             trials=self._options.trials or _TRIALS,
@@ -425,12 +431,12 @@ class _Proposal:
 
     def _keep(self) -> None:
         try:
-            write_atomically(self._file, self._drafted())
+            write_atomically(self._file, self._drafted().text)
         except OSError as error:
             raise _unwritable(self._file, error) from error
 
     def _edit(self) -> bool:
-        """Write the file and open it in an editor. The user starts the sweep later.
+        """Write the parameters file and open it in an editor. The user starts the sweep later.
 
         Returns:
             False, because no sweep starts now.
@@ -443,7 +449,7 @@ class _Proposal:
         except (OSError, ValueError) as error:
             # There is no such program, or a quote is missing.
             self._console.line(f"the editor {editor!r} cannot be started: {first_line(error)}")
-        self._console.line(f"{self._file} is kept; the same command runs it without asking")
+        self._console.line(f"{self._file} is kept; the same command sweeps without asking")
         return False
 
     def _plan_words(self) -> str:
@@ -454,59 +460,53 @@ class _Proposal:
         return f"{others} more trials take about {duration(left_s)}, {self._jobs} at once"
 
     def _show(self) -> None:
-        """List the params and, below them, the scores, next to the question about them.
+        """List the params, and below them the scores, right above the question which score to use.
 
         Raises:
             NotebookError: No param influences the chosen score.
         """
-        from ..settings.yaml_reader import read_yaml
+        from ..drafting.draft import swept_lines
 
         drafted = self._drafted()
-        content = read_yaml(drafted)
-        self._n_trials = self._options.trials or content["study"]["trials"]
-        space = _section(drafted, "space:")
-        swept = [line for line in space if not line.startswith(_LEFT_OUT)]
-        self._left_out = space[len(swept) :]
-        self._print([f"it took {duration(self._run.duration_s)}", "", *swept])
-        self._print(self._left_out_lines())
-        if len(content["start"]) > 1:
+        params = drafted.params
+        self._n_trials = self._options.trials or drafted.trials
+        self._left_out = params.left_out
+        self._print([f"it took {duration(self._run.duration_s)}", "", *swept_lines(params)])
+        self._tell(self._left_out_lines())
+        if len(params.start) > 1:
             self._console.line("the next trials change one value each, to see if it matters")
         self._print(["", *self._score_lines(), ""])
 
     def _left_out_lines(self) -> list[str]:
-        """Return the params that are not swept: in a terminal their names, else the reasons too.
+        """Return lines about the params that are not swept.
 
-        A terminal has few rows, and the reasons are in the parameters file.
+        In a terminal, which has few rows, the lines have only the names of the params, and say
+        where the reasons are. Otherwise, they have the reasons, too.
         """
-        if not (self._left_out and is_terminal(sys.stdout)):
-            return self._left_out
-        names, others = [], []
-        for line in self._left_out[1:]:
-            subject = line.removeprefix(_LEFT_OUT).partition(":")[0]
-            if " " in subject:  # The line is a sentence.
-                others.append(line)
-            else:
-                names.append(subject)
-        if not names:
-            return others
-        why = "type ? for the reasons" if self._is_asked else f"{self._file} has the reasons"
-        return [f"{_LEFT_OUT}not swept: {', '.join(names)}; {why}", *others]
+        from ..drafting.draft import as_comment, left_out_lines
+        from ..drafting.space.places import as_flow
 
-    def _print(self, lines: list[str]) -> None:
-        """Print lines. A terminal shows reasons and remedies whole, and cuts other long lines."""
+        if not is_terminal(sys.stdout):
+            return left_out_lines(self._left_out)
+        names = [as_flow(entry.name) for entry in self._left_out if entry.name is not None]
+        lines = [as_comment(entry.text) for entry in self._left_out if entry.name is None]
+        if names:
+            why = "type ? for the reasons" if self._is_asked else f"{self._file} has the reasons"
+            lines.insert(0, as_comment(f"not swept: {', '.join(names)}; {why}"))
+        return lines
+
+    def _print(self, lines: Sequence[str]) -> None:
+        """Print lines, cut to the width of a terminal."""
         width = _width()
         for line in lines:
-            if line.startswith(_LEFT_OUT):
-                self._tell(line)
-            else:
-                self._console.line(line if width is None else clipped(line, width))
+            self._console.line(line if width is None else clipped(line, width))
 
-    def _tell(self, text: str) -> None:
-        """Print a text, wrapped to the width of a terminal."""
+    def _tell(self, lines: Sequence[str]) -> None:
+        """Print lines whole, wrapped to the width of a terminal."""
         width = _width()
-        rows = [text] if width is None else wrapped(text, width)
-        for row in rows:
-            self._console.line(row)
+        for line in lines:
+            for row in [line] if width is None else wrapped(line, width):
+                self._console.line(row)
 
     def _score_lines(self) -> list[str]:
         listed, lines = self._listed, []
@@ -526,9 +526,3 @@ class _Proposal:
 def _width() -> int | None:
     """Return the width of the terminal in characters. None if the output is no terminal."""
     return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
-
-
-def _section(text: str, head: str) -> list[str]:
-    """Return the lines of a section of a drafted file, including its comments."""
-    sections = (part.splitlines() for part in text.rstrip("\n").split("\n\n"))
-    return next(part for part in sections if part[0] == head)

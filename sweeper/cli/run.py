@@ -122,14 +122,20 @@ def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
 
 
 def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None) -> int:
-    """Run a sweep, print its result, and return the exit code."""
+    """Run a sweep, print its result, and return the exit code.
+
+    Args:
+        sweep: The sweep, ready to run.
+        console: Prints the progress and the result.
+        events: File of `--events`, to which the result is written. None without this option.
+    """
     with closing(sweep.plan), stopped_by_signals(sweep) as received:
         console.watch(sweep)
         try:
             result = sweep.run()
         except StoppedError as error:
             console.close()
-            _log.warning("%s; the same command begins again", error)
+            _log.warning("%s; the same command starts it again", error)
             return received[-1] if received else INTERRUPTED
         console.close()
         if events is not None:
@@ -152,7 +158,7 @@ def stopped_by_signals(sweep: Sweep, interrupt_name: str = "Ctrl-C") -> Iterator
 
     Args:
         sweep: The sweep that runs.
-        interrupt_name: Name of SIGINT in the summary.
+        interrupt_name: What the summary calls SIGINT: Ctrl-C, or an interrupt of a kernel.
 
     Yields:
         The exit codes of the signals that were received so far.

@@ -82,7 +82,7 @@ class RunOptions:
         return {"fixed": fixed, "confirm": self.confirm, "seeds": self.seeds}
 
     def sweep(self, settings: Settings, notebook: str | ResearchNotebook, **others: Any) -> Sweep:
-        """Build the sweep of a notebook.
+        """Build the sweep of a notebook, but do not run it.
 
         Args:
             settings: Settings of the sweep.

@@ -14,9 +14,12 @@ _Handler = Callable[[int, FrameType | None], None]
 
 
 def end_command(number: int, _frame: FrameType | None) -> None:
-    """End the command, so that Python removes its temporary folders.
+    """End the command by a SystemExit, so that it cleans up.
 
-    This also ends kernels and a cluster that the command has started.
+    Temporary folders are removed, and kernels and a cluster that the command has started are ended.
+
+    Args:
+        number: Number of the signal, which decides the exit code.
     """
     raise SystemExit(OF_SIGNALS[signal.Signals(number).name])
 

@@ -21,8 +21,8 @@ _NO_READER = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 #: it.
 _OF_KERNELS = "JPY_PARENT_PID"
 
-#: Pattern of text that stays in one row when a line is wrapped, and the space that it then gets, at
-#: which `textwrap` does not break.
+#: `_TOGETHER` finds text that must stay in one row when a line is wrapped. While `textwrap` wraps
+#: the line, `_FIXED_SPACE` replaces the spaces in such text, so that no row ends there.
 _TOGETHER, _FIXED_SPACE = re.compile(r"`[^`]*`|\d %|\S+ ± \S+"), "\u00a0"
 
 
@@ -59,7 +59,13 @@ class Output:
         return getattr(self._stream, name)
 
     def _lose(self, error: OSError) -> None:
-        """Redirect all further text to the null device, including text in the stream's buffer."""
+        """Redirect all further text to the null device, including text in the stream's buffer.
+
+        Keep the reason in `fault`, unless the reader has gone away.
+
+        Args:
+            error: Error of the write that has failed.
+        """
         if error.errno not in _NO_READER:
             self.fault = error.strerror
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -76,7 +82,7 @@ def unbreakable() -> Iterator[Output]:
     """Replace standard output and error by `Output` while the block runs.
 
     Yields:
-        The replaced standard output.
+        The `Output` that replaces standard output.
     """
     before = sys.stdout, sys.stderr
     # If a stream is closed, a null device gets the stream's file descriptor. Otherwise the next
@@ -108,7 +114,7 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def folded(lines: Iterable[str], width: int) -> list[str]:
-    """Return lines that are wrapped between words to the width of a window."""
+    """Wrap lines between words to the width of a window. Return the rows of all lines."""
     rows = []
     for text in lines:
         for line in text.split("\n"):
@@ -117,10 +123,11 @@ def folded(lines: Iterable[str], width: int) -> list[str]:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """Return a line that is wrapped between words to the width of a window.
+    """Wrap a line between words to the width of a window. Return its rows.
 
-    If the line begins with a clock, its other rows are indented by the width of the clock. A
-    command in backticks, and a number with its unit, stay in one row.
+    If the line begins with a time such as `[ 12.0s] `, the other rows are indented by the width of
+    this time. Otherwise, they are indented by two spaces. A command in backticks, a percentage, and
+    a number with its `±` stay in one row.
     """
     if len(line) <= width:
         return [line]

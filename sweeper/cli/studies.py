@@ -55,7 +55,7 @@ def stop(options: argparse.Namespace) -> int:
     if targets and options.finish:
         raise SettingsError(
             f"--finish lets all running trials finish, so no trials to stop can be given with it "
-            f"({' '.join(targets)}); leave one of them out"
+            f"({' '.join(targets)}); leave out --finish or the run ids"
         )
     name = steering.stop(existing, targets, running_finish=options.finish).study.name
     if options.finish:
@@ -269,16 +269,18 @@ def _when(existing: ExistingStudy) -> str:
 def _targeted(
     options: argparse.Namespace, is_target: Callable[[str], bool]
 ) -> tuple[ExistingStudy, list[str]]:
-    """Find the study that a command changes, and correct what a killed sweep has left.
+    """Find the study that a command changes.
 
-    The first word on the command line names the study, unless it is a target.
+    The first word on the command line names the study, unless it is a target. If a killed sweep has
+    left processes, this function ends them. If it has left trials that are still `running`, this
+    function corrects their states.
 
     Args:
         options: Options of the command line.
         is_target: Returns whether a word is a target, such as a run id.
 
     Returns:
-        The study and the targets.
+        The study, and the targets: the words without the name of the study.
     """
     from ..control.lookup import clean_up_after_crash, find_study
 

@@ -268,10 +268,18 @@ def _started(settings: Cluster, distributed: Any) -> Any:
 
 
 def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any]:
-    """Add to the options of a `dask_jobqueue` class: encryption, and no dashboard."""
+    """Return the options of a `dask_jobqueue` class, with encryption and without a dashboard.
+
+    Options that the user has set are not replaced.
+
+    Args:
+        options: The user's options.
+        is_insecure: Whether the user allows a cluster without encryption. Then no encryption is
+            added.
+    """
     if not is_insecure:
-        # With `security`, the class makes certificates. It keeps them in the shared folder while
-        # the cluster lives.
+        # With `security`, the class makes certificates. It keeps them in the current folder, which
+        # the jobs must be able to read, while the cluster lives.
         options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
     given = options.get("scheduler_options", {})
     dashboard = {"dashboard_address": "127.0.0.1:0", "dashboard": False}

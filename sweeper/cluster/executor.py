@@ -61,8 +61,9 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two polls of the scheduler, and of a worker's files.
 _LOOK_S = 1.0
-#: If a worker can run trials, wait this many seconds for others before the sweep begins. If none
-#: can, users are told after this time (chosen, not measured).
+#: A sweep begins once a worker can run trials. If other workers have not answered yet, it waits for
+#: their answers, up to this many seconds after it has connected to the cluster. If no worker can
+#: run trials by then, a warning says that the sweep waits (chosen, not measured).
 _SETTLE_S = 10.0
 #: The sweep requests the full number of workers again after this many seconds, because the batch
 #: jobs of some workers may have ended. Dask notices the end of such a job only after 15 s.
@@ -178,10 +179,10 @@ class DaskExecutor:
 
     @property
     def jobs(self) -> int:
-        """Number of trials that run at once. It grows when further workers connect.
+        """Number of trials that can run at once. It changes when workers connect or are lost.
 
-        If the study's order is fixed, this is the number that the user asked for, because the order
-        depends on it.
+        If the study's order is fixed and the user has asked for a number, it is that number,
+        because the order depends on it.
         """
         offered = sum(member.worker.threads for member in self._usable())
         if self._most is None:
@@ -215,6 +216,9 @@ class DaskExecutor:
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep the slots of all workers busy until there are no more trials.
 
+        Returns:
+            Sentences for users about how trials ran.
+
         Raises:
             BrokenError: Dask's scheduler was lost, or no worker has been available for too long.
         """
@@ -243,7 +247,10 @@ class DaskExecutor:
     # --- workers ----------------------------------------------------------------------------------
 
     def _usable(self) -> list[Member]:
-        """Return the workers that can run trials now, or that can when the sweep has begun."""
+        """Return the workers that were accepted and are not lost.
+
+        Some of them may still have to be prepared for trials, with `Member.open`.
+        """
         with self._change:
             return [
                 member
@@ -284,7 +291,7 @@ class DaskExecutor:
                 used_s = now_s
             if now_s - used_s >= self._wait_s():
                 why = f"{self._cluster.place}: {self._lack()}"
-                raise BrokenError(f"{why}, and resume with the same command")
+                raise BrokenError(f"{why}; then give the same command again")
             is_due = now_s - scaled_s > _SCALE_AGAIN_S and not self._is_ending
             if self._settings.class_ is not None and is_due:
                 scaled_s = now_s
@@ -293,14 +300,23 @@ class DaskExecutor:
                 self._change.wait(_LOOK_S)
 
     def _scale(self) -> None:
-        """Ask the cluster for as many workers as can be of use."""
+        """Ask the cluster for as many workers as can be of use.
+
+        This is the smallest of `max` in the section `cluster`, the number of trials of the study,
+        and, if the user has limited it, the number of trials that may run at once.
+        """
         workers = min(self._settings.max, self._workload.settings.study.trials)
         if self._most is not None:
             workers = min(workers, self._most)
         self._cluster.scale(workers)
 
     def _wait_s(self) -> float:
-        """Return for how many seconds the sweep waits for a worker."""
+        """Return after how many seconds without a usable worker the sweep gives up.
+
+        This is `wait` in the section `cluster`, but at most `_ANSWER_S` once the sweep was stopped.
+        It is 0 if all workers were refused and the sweep cannot start others. The time during which
+        the scheduler does not answer counts, too.
+        """
         with self._change:
             are_all_refused = len(self._refusals) == len(self._members) > 0
         if self._settings.class_ is None and are_all_refused:
@@ -321,13 +337,13 @@ class DaskExecutor:
         refusals = self._refusals
         if refusals:
             return (
-                f"no worker can run these trials: {max(refusals)}; a worker needs the versions, "
-                "the kernel and the data of this machine, room on its disk, enough memory and open "
-                "files, and GPUs that work"
+                f"no worker can run these trials: {max(refusals)}; provide a worker with "
+                "the versions, the kernel and the data of this machine, room on its disk, enough "
+                "memory and open files, and GPUs that work"
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
         limit = f"{round(self._settings.wait, 1):g} s (cluster: wait, or --timeout)"
-        return f"no worker has connected within {limit}; start one{how}"
+        return f"no worker has connected within {limit}; raise this limit, or start one{how}"
 
     def _look(self) -> bool:
         """Poll the scheduler once. Add new workers, and give up workers that are gone.
@@ -433,8 +449,8 @@ class DaskExecutor:
                 losses_before = self._losses
                 trial = source.next_trial()
                 if trial is None:
-                    # A trial that has lost its worker during `next_trial` runs again. So the search
-                    # is over only if there is no such trial.
+                    # A trial that loses its worker during `next_trial` runs again. So the sweep is
+                    # over only if no trial has lost its worker meanwhile.
                     with self._change:
                         self._is_over = self._losses == losses_before
                     return
@@ -465,10 +481,10 @@ class Member:
             own trials.
         host: Name of the worker's machine. Empty before `begin`.
         used: Number of slots in use. `DaskExecutor` counts them.
-        is_accepted: Whether the worker can run the trials of this sweep.
-        is_ready: Whether trials can be sent to the worker.
+        is_accepted: Whether the worker has passed the checks of `begin`.
+        is_ready: Whether the worker was prepared by `open`, so that trials can be sent to it.
         is_lost: Whether the worker can run no more trials.
-        refusal: Reason why the worker is not used. None if it can be used.
+        refusal: Reason why the sweep has refused the worker. None if it has not.
     """
 
     cluster: DaskCluster
@@ -490,8 +506,8 @@ class Member:
     def lose(self) -> None:
         """Give up the worker and its trials.
 
-        This drops the Dask future that keeps the sweep's session on the worker. The worker then
-        ends the trials by itself.
+        This drops the future of the call `begin`. Dask then frees the task of this call, and the
+        worker ends the trials by itself.
         """
         self.is_lost, self._session = True, None
 
@@ -499,10 +515,10 @@ class Member:
         """Give up the worker for good, and log why. Other workers continue."""
         self.refusal = f"worker {self.worker.address}: {why}"
         self.lose()
-        _log.warning("%s; the sweep does not use it", self.refusal)
+        _log.warning("%s; the sweep does not use this worker", self.refusal)
 
     def begin(self, python: Mapping[str, Any] | None) -> None:
-        """Check that the worker has what the trials need.
+        """Check that the worker has the GPUs, the notebook's kernel, and the same packages.
 
         Args:
             python: Python of the kernel on the sweep's machine, in the form of `kernel_python`.
@@ -619,7 +635,9 @@ class Member:
         wake: threading.Event | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
-        """Call a method of `TrialsOnWorker` and return its answer. Its bytes are under `data`.
+        """Call a method of `TrialsOnWorker` and return its answer.
+
+        Bytes that follow the JSON of the answer are under `data`.
 
         Args:
             act: Name of the method.
@@ -716,7 +734,8 @@ class Member:
         objectives = self.workload.settings.objective
         if not outcome.state.has_ended or not has_all_scores(outcome, objectives):
             raise ValueError(
-                f"the worker says that the trial is {outcome.state}, but not its scores"
+                "expected a trial that has ended, with all scores if it has completed; got the "
+                f"state {outcome.state}"
             )
         if outcome.reason is Reason.INTERRUPTED and trial.running.control.stop_reason is None:
             raise LostError("the worker is ending")
@@ -820,7 +839,7 @@ class _TrialThere:
     Attributes:
         task: Name of the trial in the calls to the worker.
         spec: Spec of the trial, with the paths of the sweep's machine.
-        running: The trial's points, and requests to stop it, in the sweep's process.
+        running: The values that the trial reports, and requests to stop it, in the sweep's process.
         have: Name and stamp (size and time of the last change) of each file that is the same on
             both machines.
         seen: Name and stamp of each file that the last poll has found on the worker.

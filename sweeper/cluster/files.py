@@ -28,8 +28,8 @@ PART_BYTES = 4_000_000
 #: Name of a trial's executed notebook. The names of its other files are `checkpoints/…` and
 #: `artifacts/…`.
 NOTEBOOK = "notebook"
-#: A file that is sent to a worker has at most the first number of bytes, and all these files
-#: together have at most the second number (chosen, not measured).
+#: A file in the notebook's folder is sent to workers only if it has at most the first number of
+#: bytes, and if all sent files together have at most the second number (chosen, not measured).
 _FILE_BYTES, _ALL_BYTES = 10_000_000, 100_000_000
 #: A message names at most this many files or packages.
 _MOST_NAMES = 5
@@ -42,6 +42,10 @@ Stamp = tuple[int, int]
 
 def path_of(spec: TrialSpec, name: str) -> Path:
     """Return the path of a trial's file, on the machine for which the paths in the spec are valid.
+
+    Args:
+        spec: Spec of the trial.
+        name: Name of the file, as `files_of` returns it.
 
     Raises:
         ValueError: No file of the trial can have this name.
@@ -105,7 +109,10 @@ class Mirror:
     root: Path
 
     def copy(self, path: Path) -> Path:
-        """Return the path of the worker's copy of a file of the sweep's machine."""
+        """Return the path on the worker of the copy of a file of the sweep's machine.
+
+        No file is copied, and neither file need exist.
+        """
         return self.root / path.relative_to(path.anchor)
 
     def workload(self, workload: Workload, *, host: str) -> Workload:
@@ -203,9 +210,10 @@ class NotebookFolder:
 
 
 def notebook_folder(workload: Workload) -> NotebookFolder:
-    """List the files and folders in the notebook's folder. Warn of those that are not sent.
+    """List the files and folders in the notebook's folder. Warn if some of them are not sent.
 
-    Studies, hidden files and virtual environments are not listed.
+    Not listed are notebooks, hidden files, the paths of `_others`, and the folders of `_is_apart`,
+    such as virtual environments and other studies.
     """
     others = _others(workload)
     found = NotebookFolder()
@@ -238,7 +246,10 @@ def notebook_folder(workload: Workload) -> NotebookFolder:
 
 
 def _others(workload: Workload) -> set[Path]:
-    """Return paths of the study's own files, of its data, and of modules that are sent with it."""
+    """Return the paths that a worker gets in another way, or does not need.
+
+    These are the study's own files, the data, and the modules that are sent with the workload.
+    """
     paths = workload.paths
     others = {paths.folder, paths.tracking, paths.artifacts}
     if workload.snapshot is not None:
@@ -249,7 +260,10 @@ def _others(workload: Workload) -> set[Path]:
 
 
 def _is_apart(folder: Path) -> bool:
-    """Return whether a folder is hidden, a virtual environment, or the folder of a study."""
+    """Return whether a folder is left out of what workers get.
+
+    Such a folder is hidden, a `__pycache__`, a virtual environment, or the folder of a study.
+    """
     is_hidden = folder.name.startswith((".", "__pycache__"))
     marks = (folder / "pyvenv.cfg", folder / "sweep.lock")
     return is_hidden or any(map(os.path.exists, marks))
@@ -270,8 +284,8 @@ def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) 
     results could differ, too.
 
     Args:
-        here: Python of the kernel on the sweep's machine. None if the kernel is not for Python.
-        there: Python of the same kernel on the worker. None if the kernel does not answer.
+        here: Result of `kernel_python` on the sweep's machine. If it is None, nothing is compared.
+        there: Result of `kernel_python` on the worker. None counts as a difference.
     """
     if here is None:
         return None
@@ -288,8 +302,9 @@ def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) 
 
 
 def _minor(python: Mapping[str, Any]) -> str:
-    """Return the name of a Python and its version without the third number.
+    """Return a Python's implementation and first two version numbers, such as `CPython 3.12`.
 
-    The third number does not change a result.
+    Pythons that differ only in the third number count as equal, because it does not change a
+    result.
     """
     return f"{python['implementation']} {python['version'].rpartition('.')[0]}"

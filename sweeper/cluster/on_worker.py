@@ -127,11 +127,14 @@ class TrialsOnWorker(WorkerPlugin):
             self._removal = asyncio.ensure_future(self._dask_worker.plugin_remove(self.name))
 
     def patience_s(self) -> float:
-        """Return how many seconds to wait for a disk that is full or unavailable."""
+        """Return how many seconds to wait for a disk that is full or unavailable.
+
+        The answer is 0 once this worker no longer belongs to the sweep.
+        """
         return 0.0 if self.is_over else _PATIENCE_S
 
     def left_s(self) -> float | None:
-        """Return None for no limit: the sweep does not wait for the end of a worker."""
+        """Return None, for no limit: the sweep itself limits its wait for the worker's end."""
         return None
 
     def check_held(self) -> None:
@@ -140,7 +143,7 @@ class TrialsOnWorker(WorkerPlugin):
     # --- calls of the sweep -----------------------------------------------------------------------
 
     def begin(self, *, workload: bytes) -> dict[str, Any]:
-        """Check that this machine has what the sweep needs, and describe it.
+        """Check that this machine has the kernel and the GPUs for the trials, and describe it.
 
         Args:
             workload: Pickled `Workload`.
@@ -158,7 +161,7 @@ class TrialsOnWorker(WorkerPlugin):
         return {"host": socket.gethostname(), "python": kernel_python(asked.kernel_name)}
 
     def write(self, *, path: str, offset: int, data: bytes, changed_ns: int) -> None:
-        """Write one part of a file of the sweep's machine. The parts arrive in order.
+        """Write one part of this worker's copy of a file. The parts arrive in order.
 
         Args:
             path: Path of the file on the sweep's machine.
@@ -278,7 +281,7 @@ class TrialsOnWorker(WorkerPlugin):
         return {}
 
     def forget(self, *, task: str) -> None:
-        """Remove the copies of a trial's files after all have arrived on the sweep's machine."""
+        """Remove a trial's files from this worker, after the end of each attempt at the trial."""
         if task in self._trials:
             spec, _ = self._trials.pop(task)
             spec.notebook.unlink(missing_ok=True)

@@ -57,7 +57,7 @@ def ablation(
         raise SettingsError(f"ablate: {why}")
     if settings.repeat is not None and settings.repeat.by_fold:
         raise SettingsError(
-            "ablate: its runs differ in their seeds, so a study with `repeat: {fold: …}`, whose "
+            "ablate: an ablation runs on several seeds, so a study with `repeat: {fold: …}`, whose "
             "runs differ in their folds, cannot be ablated"
         )
     if not found.best:
@@ -111,12 +111,17 @@ def ablation(
 def _ablated(
     best: Params, space: SearchSpace, notebook: ResearchNotebook
 ) -> tuple[dict[str, AnyDimension], dict[str, dict[str, Any]]]:
-    """Return the dimensions of the ablation, and the params of each of its trials.
+    """Return the dimensions of an ablation, and the params of its trials with one changed param.
+
+    Args:
+        best: Params of the best trial.
+        space: Search space of the search.
+        notebook: Research notebook, with the value to which each param is changed.
 
     Returns:
         The dimensions by name, widened if they do not contain the notebook's value. Then the params
-        of each changed trial, by a text that says which param was changed, such as `dropout=0.1`.
-        If params exist only with the changed value, they have the notebook's values, too.
+        of each trial, by a text that says which param was changed, such as `dropout=0.1`. A param
+        that exists only with the changed value (see `when`) has the notebook's value, too.
     """
     own: dict[str, Any] = {}
     dimensions, assignments = dict(space.items()), notebook.assignments
@@ -128,7 +133,8 @@ def _ablated(
             own[name], dimensions[name] = value, wider
         elif name in best:
             _log.warning(
-                "%s is not ablated: the notebook assigns it no literal of its dimension's type",
+                "%s is not ablated: the notebook assigns it no literal of the type that its values "
+                "in `space` have",
                 name,
             )
     changed = {}

@@ -85,7 +85,13 @@ def _execution_of(existing: ExistingStudy, run_id: str) -> Execution:
 
 
 def diff_in_words(first: str, second: str, found: Differences) -> list[str]:
-    """Return lines of text that say what differs between two trials."""
+    """Return lines of text that say what differs between two trials.
+
+    Args:
+        first: Run id of a trial.
+        second: Run id of the other trial.
+        found: The differences, as `diff_trials` returns them.
+    """
     return [
         f"{first} and {second}:",
         *(f"  {line}" for line in found.environment_in_words()),

@@ -39,7 +39,7 @@ def load(study: str | Path | None = None, *, storage: str | None = None) -> Load
 
 @dataclass(frozen=True, slots=True)
 class TrialNotebook:
-    """The executed notebook of a trial. Jupyter displays it rendered, without its scripts.
+    """The executed notebook of a trial. Jupyter displays it rendered, without running scripts.
 
     Attributes:
         path: File of the notebook.

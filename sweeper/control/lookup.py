@@ -180,7 +180,10 @@ def find_study(
 def _found(
     wanted: str | None, storage: str | None, tracking_uri: str | None
 ) -> tuple[list[ExistingStudy], list[StudyError]]:
-    """Return the studies that can be read, and why the others cannot be read.
+    """Look up studies as `find_studies` does.
+
+    Returns:
+        The studies that can be read, and an error for each study that cannot be read.
 
     Raises:
         StudyError: No study was found, or none that can be read.
@@ -196,11 +199,15 @@ def _found(
     unusable = [error for error in found if isinstance(error, StudyError)]
     if unusable and not studies:
         raise unusable[0]
+    if not studies and storage is not None:
+        which = "no study in it" if wanted is None else f"the study {wanted!r} in it"
+        has_none = "has begun a trial" if wanted is None else "has not begun a trial"
+        raise StudyError(f"{Address.of(storage)}: {which} {has_none}; sweep it first")
     if not studies:
         where = "this folder" if wanted is None else repr(wanted)
         raise StudyError(
             f"there is no study in {where} that has begun a trial, nor up to {_LEVELS} folders "
-            "deeper; give a study's name, the folder of its outputs, or its name with --storage"
+            "deeper; give a study's name, the folder of its outputs, or its name and --storage"
         )
     return studies, unusable
 
@@ -208,7 +215,9 @@ def _found(
 def _in_storage(
     url: Address, wanted: str | None, tracking_uri: str | None
 ) -> list[ExistingStudy | StudyError]:
-    """Return the study of a name in a storage, or all of its studies.
+    """Return the study with a name in a storage, or all its studies if no name is given.
+
+    A study that cannot be read is returned as an error, which is not raised.
 
     Raises:
         StudyError: The storage has no such study.
@@ -258,10 +267,10 @@ def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
 def _in_folders(
     folders: Sequence[Path], tracking_uri: str | None
 ) -> list[ExistingStudy | StudyError]:
-    """Return the studies in folders, or why they cannot be read.
+    """Return the studies in folders. A study that cannot be read is returned as an error.
 
-    A file `study.db` that is not a study's storage is ignored, unless a file of facts next to it
-    shows that it was one.
+    A file `study.db` that is not a study's storage is ignored, unless the file `study.json` next to
+    it shows that it was one.
     """
     for outputs in {folder.absolute().parent for folder in folders}:
         for move in moves_in(outputs):

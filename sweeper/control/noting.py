@@ -25,7 +25,7 @@ class RefusedError(Exception):
     """A request that is not carried out.
 
     Attributes:
-        status: Status of the answer.
+        status: HTTP status of the response.
     """
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -36,7 +36,7 @@ class RefusedError(Exception):
 def answer_about_notes(
     environ: Mapping[str, Any], paths: StudyPaths, *, host: str
 ) -> tuple[HTTPStatus, Any]:
-    """Answer a request about the notes of a study.
+    """Answer a request to read or change the notes that people have written about trials.
 
     Args:
         environ: The request, as WSGI defines it. GET returns the notes. POST changes those in its
@@ -45,7 +45,7 @@ def answer_about_notes(
         host: Host and port of this server.
 
     Returns:
-        The status, and all notes as JSON or an object with the `error`.
+        The status, and what is sent as JSON: all notes by run id, or an object with the `error`.
     """
     notes = Notes(paths.notes)
     try:

@@ -55,7 +55,8 @@ def rebuild(folder: Path) -> list[Rebuilt]:
         The studies whose databases were rebuilt.
 
     Raises:
-        StudyError: No database is damaged, one cannot be rebuilt, or a sweep uses it.
+        StudyError: No database is damaged or lost, or a database cannot be rebuilt. Or a sweep
+            uses a damaged database.
         OutputError: A folder cannot be written.
     """
     own = facts_beside(folder / STORAGE_NAME)

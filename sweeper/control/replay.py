@@ -44,13 +44,13 @@ from .lookup import STORAGE_NAME, ExistingStudy, find_study
 
 _log = logging.getLogger(__name__)
 
-#: Name of a kernel. If a trial's original kernel is missing, `--here` runs the trial in the kernel
-#: that a sweep on this machine would choose for a notebook that names this kernel.
+#: If a trial's original kernel is missing, `--here` runs the trial in another kernel: the one that
+#: a sweep on this machine would choose for a notebook with this kernel name.
 _KERNEL_HERE = "python3"
-_HERE = "--here replays it on this machine all the same, and shows the difference as a number"
+_HERE = "--here replays it on this machine all the same, and shows how much the results differ"
 _HERE_IN = (
     "activate the environment that has the notebook's packages: --here replays the trial in it, "
-    "and shows the difference as a number"
+    "and shows how much the results differ"
 )
 
 
@@ -85,7 +85,7 @@ class ReplayTarget:
 
 
 class ReplayState(StrEnum):
-    """Result of a replay."""
+    """Result of a replay: equal numbers, different numbers, or a replay that did not complete."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -235,7 +235,7 @@ def targets_of(
     if bool(run_ids) + takes_all + (sample is not None) != 1:
         raise SettingsError(
             f"which trials of {existing.study.name!r} to replay? Give run ids, --all, or "
-            "--sample N; or an executed notebook alone"
+            "--sample N; or give only the path of an executed notebook"
         )
     if run_ids:
         records = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
@@ -454,7 +454,14 @@ def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) 
 def _judge(
     existing: ExistingStudy, workload: Workload, target: ReplayTarget, outcome: TrialOutcome
 ) -> Verdict:
-    """Compare a trial with its replay."""
+    """Compare a trial with its replay.
+
+    Args:
+        existing: Study of the trial.
+        workload: Workload of the replay.
+        target: The trial.
+        outcome: Outcome of the replay. If it has not completed, nothing is compared.
+    """
     record, settings = target.record, workload.settings
     if outcome.state is not TrialState.COMPLETED:
         nothing = Execution(scores={}, series={})

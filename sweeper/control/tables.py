@@ -61,7 +61,10 @@ class _Mean:
     is_best: bool
 
     def __str__(self) -> str:
-        """Format the mean with as many decimals as half of its interval, which has two digits."""
+        """Format the mean and half of its 95 % interval, as in `0.912 ± 0.034`.
+
+        Half of the interval has at least two significant digits. The mean has as many decimals.
+        """
         half = self.half_interval
         decimals = 1 - math.floor(math.log10(half)) if half else math.inf
         form = f".{max(decimals, 0)}f" if decimals <= _MOST_DECIMALS else f".{_DIGITS}g"
@@ -70,7 +73,16 @@ class _Mean:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """The trials that have the same values of some params, with the means of their scores."""
+    """A row of a table: trials with the same values of some params, and means of their scores.
+
+    Values in one range of a param may count as the same.
+
+    Attributes:
+        labels: Texts of the label columns, such as values or ranges of params, in the order of
+            `_Table.heads`.
+        n_trials: Number of the trials.
+        means: Mean of each score, in the order of `_Table.scores`.
+    """
 
     labels: Sequence[str]
     n_trials: int
@@ -94,8 +106,8 @@ class _Table:
     caption: str
 
 
-#: The row of a trial in the table of one param, as a number and a text. Rows are sorted by the
-#: number. The text is the label of the row: the value, or the range of values.
+#: The row of a trial in the table of one param: a number by which the rows are sorted, and the
+#: label of the row, which is the value of the param or a range of values.
 _Place = tuple[float, str]
 #: The fold of a run as text (empty without folds) and its seed. Runs of two groups are compared in
 #: pairs if these are equal.
@@ -105,12 +117,15 @@ _Pair = tuple[str, int]
 def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str:
     """Return a table of mean scores of a study's completed trials, as text.
 
-    If the study was confirmed, the means are over the runs on fresh seeds.
+    If trials were confirmed, the table is made from their runs on fresh seeds. If each proposal
+    runs several times (`repeat`), it is made from the proposals with all their scores. In both
+    cases, it is made from all completed trials as long as the runs have not shown a winner.
 
     Args:
         existing: The study.
-        by: Params whose combinations of values have a row each. If empty, the values of each param
-            have a row each; for confirmed trials, the combinations of all params.
+        by: Params. Each combination of their values has a row. If empty, each value of each param
+            has a row. If empty, and the table is made from the runs of a confirmation or of
+            `repeat`, each set of params has a row.
         kind: `latex`, `markdown` or `csv`.
 
     Raises:
@@ -141,7 +156,7 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
     for name in by:
         if name not in params:
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
-    # Without `by`, each confirmed trial has a row of its own, so its values are not grouped.
+    # Without `by`, each confirmed trial has its own row, so its values are not grouped in ranges.
     has_ranges = is_each or bool(by)
     space = SearchSpace(settings.space)
     places = {name: _places(name, records, space, has_ranges=has_ranges) for name in params}
@@ -186,7 +201,8 @@ def _rows(
 
     Args:
         records: The trials.
-        places: For each param, the row of each trial.
+        places: For each param, the row to which each trial belongs, in the order of `records`: a
+            sort key and a label (`_Place`).
         goals: Objectives by the names of their scores.
     """
     groups: defaultdict[tuple[_Place, ...], list[TrialRecord]] = defaultdict(list)
@@ -213,7 +229,9 @@ def _pair_of(record: TrialRecord) -> _Pair:
 def _places(
     name: str, records: Sequence[TrialRecord], space: SearchSpace, *, has_ranges: bool
 ) -> list[_Place]:
-    """Return the row of each trial by its value of a param. Trials without the param come last.
+    """Return the row to which each trial belongs by its value of a param: a sort key and a label.
+
+    Trials without the param have the last row.
 
     Args:
         name: The param.
@@ -255,11 +273,12 @@ def _edges_of(numbers: Sequence[float]) -> list[float]:
 
 
 def _means(samples: Sequence[Sequence[tuple[_Pair, float]]], *, sign: int) -> list[_Mean]:
-    """Return the mean of each group of trials.
+    """Return the mean score of each group of trials, with its interval and whether it is best.
 
     Args:
         samples: For each group, the fold and seed, and the score of each trial.
-        sign: 1 if the score is maximised, -1 if it is minimised.
+        sign: Decides which mean is the best: 1 for the greatest one (the score is maximised), -1
+            for the smallest one (it is minimised).
     """
     means = [fmean(score for _, score in sample) for sample in samples]
     several = [index for index, sample in enumerate(samples) if len(sample) > 1]
@@ -276,9 +295,13 @@ def _means(samples: Sequence[Sequence[tuple[_Pair, float]]], *, sign: int) -> li
 
 
 def _differ(first: Sequence[tuple[_Pair, float]], second: Sequence[tuple[_Pair, float]]) -> bool:
-    """Return whether two means differ at the 5 % level.
+    """Return whether the mean scores of two groups of trials differ at the 5 % level.
 
     If both groups have the same folds and seeds, this is a paired t test, else Welch's t test.
+
+    Args:
+        first: Fold and seed, and score, of each trial of a group.
+        second: The same of the other group.
     """
     from scipy.stats import ttest_ind, ttest_rel
 
@@ -338,7 +361,13 @@ def _latex(table: _Table) -> str:
 
 
 def _cells(table: _Table, escapes: dict[int, str], cell: Callable[[_Mean], str]) -> list[list[str]]:
-    """Return the headings of a table, then the cells of each row, all with escaped signs."""
+    """Return the headings of a table, then the cells of each row.
+
+    Args:
+        table: The table.
+        escapes: Replacements of signs in headings and labels, for `str.translate`.
+        cell: Formats a mean. Its text is not escaped.
+    """
     heads = [name.translate(escapes) for name in (*table.heads, "trials", *table.scores)]
     rows = []
     for row in table.rows:

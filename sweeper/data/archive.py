@@ -144,8 +144,8 @@ class Dataset:
             on_line: Called with progress messages.
 
         Returns:
-            The version, and the number of bytes that were sent. 0 if the store already had this
-            version.
+            The version, and the number of bytes that were sent. This number is 0 if the store
+            already had the version.
 
         Raises:
             SettingsError: A package for this kind of URL is missing.
@@ -187,12 +187,17 @@ class Dataset:
         if not _VERSION.fullmatch(version):
             raise DataError(
                 f"data.from: {self.url}/{_NEWEST} has {version[:_DIGITS]!r} instead of a version, "
-                f"which has {_DIGITS} digits; push the data again"
+                f"which has {_DIGITS} hexadecimal digits; push the data again"
             )
         return version
 
     def _is_here(self, place: Path) -> bool:
-        """Return whether the folder has the version, judged by the sizes and times of its files.
+        """Return whether a folder has the version that the trials use.
+
+        This is judged by the sizes and times of its files. False if the folder is missing or empty.
+
+        Args:
+            place: Folder of the data.
 
         Raises:
             DataError: The folder has other data.
@@ -205,13 +210,23 @@ class Dataset:
             return True
         raise DataError(
             f"data.path: {problem}, and the trials use version {self.version} of {self.url}. "
-            "Nothing was changed. Move the folder away to fetch that version, or push the folder "
-            "as a new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS; a study that "
-            "has begun uses it only if data.version names it"
+            "The folder stays as it is. Move it away to fetch that version, or push it as a new "
+            "version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS; a study that has begun "
+            "uses the new version only if data.version names it"
         )
 
     def _problem(self, place: Path, record: _Record | None) -> str | None:
-        """Return why a folder with files does not have the version. None if it has."""
+        """Return why a folder with files does not have the version that the trials use.
+
+        If it has the version and also other files, a warning names one of them.
+
+        Args:
+            place: Folder of the data.
+            record: Content of the folder's hidden file. None if it has no valid one.
+
+        Returns:
+            None if the folder has the version.
+        """
         where = display_path(place)
         if record is None:
             return f"{where} has files that `data push` has not pushed"
@@ -224,13 +239,13 @@ class Dataset:
         return None
 
     def _warn_of_others(self, place: Path, record: _Record) -> None:
-        """Warn of a file that is not in the version. A notebook may have written it, as a cache."""
+        """Warn of one file that is not in the version, such as a cache that a notebook has made."""
         with suppress(DataError):  # `_names` refuses files that cannot be pushed: do not warn then.
             for name in _names(place):
                 if name not in record.files:
                     _log.warning(
                         "data.path: %s/%s is not in version %s, which trials record; if trials use "
-                        "it, push the folder as a new version",
+                        "this file, push the folder as a new version",
                         display_path(place),
                         name,
                         self.version,
@@ -238,9 +253,15 @@ class Dataset:
                     return
 
     def _fetch(self, place: Path, on_line: OnLine, is_stopped: Callable[[], bool]) -> None:
-        """Fetch the version into a temporary folder, and rename the folder once it is complete.
+        """Fetch the version that the trials use into the data's folder.
 
+        The version is fetched into a temporary folder, which is renamed once it is complete.
         Nothing is renamed if `is_stopped` returns True meanwhile.
+
+        Args:
+            place: Path of the data's folder.
+            on_line: Called with progress messages.
+            is_stopped: Called before each block.
 
         Raises:
             DataError: The disk is too small, or the archive is damaged.
@@ -264,10 +285,10 @@ class Dataset:
             files = _unpack(arriving, part)
             if is_stopped():
                 return
-            if arriving.digest.hexdigest()[:_DIGITS] != self.version:
+            if files is None or arriving.digest.hexdigest()[:_DIGITS] != self.version:
                 raise DataError(
-                    f"data.from: {archive} is damaged: it has other bytes than were pushed; remove "
-                    "it there and push the data again"
+                    f"data.from: {store.url}/{archive} is damaged: it has other content than was "
+                    "pushed; remove this object and push the data again"
                 )
             os.sync()  # After a power cut, the record must not exist without the files.
             write_atomically(part / _RECORD, _Record(version=self.version, files=files).text)
@@ -277,9 +298,13 @@ class Dataset:
         on_line(f"{display_path(place)} has version {self.version}")
 
     def _place_from(self, copy: Path) -> Path:
-        """Return the folder to fetch into if the notebook is a copy for one sweep.
+        """Return the folder for the data of a sweep that runs a copy of the notebook.
 
-        If `data.path` is relative, this path in the copy becomes a link to the user's cache.
+        If `data.path` is absolute, it is this folder. Else the folder is in the user's cache, and a
+        link to it is made at the relative path in `copy`, unless something exists there.
+
+        Args:
+            copy: Folder with the copy of the notebook, which exists for one sweep only.
         """
         stated = Path(self._settings.path).expanduser()
         if stated.is_absolute():
@@ -299,7 +324,8 @@ class _Record(Stored):
 
     Attributes:
         version: The version.
-        files: Size in bytes and time of the last change in ns of each file, when they were written.
+        files: Size in bytes and time of the last change in ns of each file, by its path in the
+            folder, when this version was fetched or pushed.
     """
 
     version: str
@@ -365,30 +391,34 @@ def _pack(place: Path, names: list[str], packed: IO[bytes]) -> None:
                 tar.addfile(member, opened)
 
 
-def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]]:
+def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]] | None:
     """Unpack an archive into a new folder.
 
-    A damaged archive is unpacked as far as possible: the caller finds the damage by the hash. The
-    same holds for an archive with names that lead out of the folder, or with anything but plain
-    files, which `push` never makes.
+    Args:
+        arriving: The archive, which is read from the store meanwhile.
+        part: Path of the new folder.
 
     Returns:
-        Size and time of each file, as `_Record` has them.
+        Size and time of each file, as `_Record` has them. None if the archive is damaged, or has a
+        member that `push` never makes: anything but a plain file, or a name that leads out of the
+        folder.
     """
     files = {}
     part.mkdir()
-    with suppress(tarfile.TarError, ValueError):
+    try:
         stream = cast("IO[bytes]", arriving)
         with tarfile.open(mode="r|", fileobj=stream, bufsize=_BLOCK_BYTES) as tar:
             for member in tar:
                 file = below(part, member.name)
                 if not member.isreg():
-                    raise ValueError(f"{member.name!r} is not a plain file")
+                    return None
                 tar.extract(member, part, filter="data")
                 os.utime(file)
                 files[member.name] = _look(file)
-        while arriving.read(_BLOCK_BYTES):
-            pass  # Read the padding at the end, which is part of the hash.
+    except (tarfile.TarError, ValueError):
+        return None
+    while arriving.read(_BLOCK_BYTES):
+        pass  # Read the padding at the end, which is part of the hash.
     return files
 
 
@@ -411,8 +441,8 @@ def _names(place: Path) -> list[str]:
         for path in (Path(above, name) for name in found):
             if not path.is_file():
                 raise DataError(
-                    f"data.path: {display_path(path)} is neither a file nor a folder, such as a "
-                    "broken link; remove it"
+                    f"data.path: {display_path(path)} is neither a file nor a folder (perhaps a "
+                    "broken link); remove it"
                 )
             names.append(path.relative_to(place).as_posix())
     names = sorted(name for name in names if name != _RECORD)

@@ -30,7 +30,7 @@ class Frames:
     """Draws the state of a sweep in lines that fit the terminal.
 
     Args:
-        look: Function that returns the state to draw, or None while there is none.
+        look: Function that returns the sweep's state to draw, or None while there is none.
         stream: Terminal on which the lines will be shown.
     """
 

@@ -42,7 +42,7 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
     Outside of Jupyter, display nothing.
 
     Args:
-        look: Function that returns the state to draw, or None while there is none.
+        look: Function that returns the sweep's state to draw, or None while there is none.
     """
     if not is_jupyter():
         yield

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Longest wait at the end for a call that has begun, in seconds (chosen, not measured).
+#: At the end of the block, a call that has begun gets at most this number of seconds to return
+#: (chosen, not measured).
 _MAX_CALL_S = 10.0
 
 
@@ -17,11 +18,12 @@ def repeated(call: Callable[[], None], every_s: float, *, name: str) -> Iterator
 
     Args:
         call: The function. It must not raise.
-        every_s: Seconds between two calls.
+        every_s: Seconds from the end of one call to the next call.
         name: Name of the thread.
 
     Yields:
-        The thread. It is alive after the block if a call takes longer than `_MAX_CALL_S`.
+        The thread. It is still alive after the block if the last call has not returned within
+        `_MAX_CALL_S` seconds after the end of the block.
     """
     has_ended = threading.Event()
 

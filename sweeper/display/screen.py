@@ -52,9 +52,8 @@ _CHORES = {
     ChoreKind.IMPORTANCES: "computing which params mattered",
     ChoreKind.PAGE: "writing the comparison page",
 }
-#: Smallest widths of columns in characters. They keep the columns in place when a value changes.
-#: `_AT_LEAST` has them by the column's name. `_OF_A_FLOAT` is for columns with scores or floats.
-_AT_LEAST, _OF_A_FLOAT = {"trial": 4, "step": 4, "cell": 5, "time": 6, "memory": 7}, 8
+#: Smallest width of a column with scores or other floats, in characters (chosen).
+_OF_A_FLOAT = 8
 #: In a table that is at most this many characters wide, the columns have no smallest width.
 _NARROW = 60
 #: Numbers of characters: `_GAP` between two columns, at most `_WIDEST` for a value, and at least
@@ -102,7 +101,12 @@ def _best_lines(snapshot: Snapshot) -> list[str]:
 
 
 def answer_lines(result: SweepResult) -> list[str]:
-    """List the sentences of a study's answer, each with its topic, and the winner's notebook."""
+    """List what a study has shown, such as its best trial and the params that mattered.
+
+    Each line is a sentence, and begins with the sentence's topic, unless it is about params. If
+    there is only one best trial, the line about its params is followed by a line with its notebook.
+    The list is empty if nothing is known yet.
+    """
     if result.insights is None:
         return []
     lines = []
@@ -114,12 +118,13 @@ def answer_lines(result: SweepResult) -> list[str]:
 
 
 def confirmation_lines(confirmation: Confirmation | None, storage: str) -> list[str]:
-    """List the means of trials that ran again on fresh seeds, and why their ranking may be wrong.
+    """List the mean scores of trials that ran on several seeds, and reasons to doubt their ranking.
 
-    The list is empty if there is no confirmation.
+    For an ablation, improvements by params are listed instead of mean scores. The list is empty if
+    there is no confirmation.
 
     Args:
-        confirmation: The ranking.
+        confirmation: Ranking of the trials by their mean scores.
         storage: URL of the storage of the study whose trials are ranked.
     """
     if confirmation is None:
@@ -140,7 +145,7 @@ def confirmation_lines(confirmation: Confirmation | None, storage: str) -> list[
 
 
 def _repeats_lines(repeats: Confirmation, storage: str) -> list[str]:
-    """List the best means of proposals, and doubts about them.
+    """List the proposals with the best mean scores, and reasons to doubt their ranking.
 
     A proposal is a choice of params, which runs several times with different seeds.
     """
@@ -195,7 +200,7 @@ def _line(trial: ConfirmedTrial, confirmation: Confirmation) -> str:
 
 
 def _doubts(confirmation: Confirmation, storage: str) -> list[str]:
-    """List the reasons why a ranking by means may be wrong."""
+    """List why a ranking by mean scores may be wrong or is not complete, with remedies."""
     lines = []
     if confirmation.has_no_effect:
         lines.append(
@@ -253,7 +258,10 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
 
 
 def _counts(result: SweepResult) -> str:
-    """Say how many trials this sweep ran in what time, and how many the study has, if more."""
+    """Return a line with the number of trials that this sweep ran, and the time that it took.
+
+    If the study has other trials, too, the line also has the number of all its trials.
+    """
     ran = []
     if any(result.counts_here.values()):
         ran.append(counts_line(result.counts_here))
@@ -269,7 +277,11 @@ def _counts(result: SweepResult) -> str:
 
 
 def trouble_lines(result: SweepResult) -> list[str]:
-    """List what went wrong in a sweep with completed trials: its early end, and what is missing."""
+    """List what went wrong in a sweep of a study with completed trials.
+
+    These are the reason why the sweep is not complete, if that counts as a failure, and the results
+    that are missing in the remote copy or in MLflow.
+    """
     stopped = _stopped_lines(result) if result.is_failure else []
     return [*stopped, *_behind_lines(result)]
 
@@ -330,7 +342,10 @@ _NOTICES = {
 
 
 def notice_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """Return a line for each notice: how many trials it concerns, what it names, and a remedy."""
+    """Return a line for each kind of notice (a fact that users should know) that a trial has.
+
+    The line says how many trials have the notice, what the notice names, and what to do.
+    """
     records = list(records)
     lines = []
     for notice, line in _NOTICES.items():
@@ -404,7 +419,13 @@ def _grid(columns: Sequence[_Column]) -> Table:
 
 
 def _notes(running: Sequence[Progress]) -> list[str]:
-    """Return a line with the frozen trials, and a line for each reason why trials wait."""
+    """Return a line with the frozen trials, and a line for each reason why trials wait.
+
+    There is no line if no trial is frozen or waits.
+
+    Args:
+        running: Progress of the running trials.
+    """
     lines = []
     frozen = [trial.run_id for trial in running if trial.is_frozen]
     if frozen:
@@ -420,22 +441,33 @@ def _notes(running: Sequence[Progress]) -> list[str]:
 
 
 def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[_Column]:
-    """Return the columns of the table: trials, params that fit, and facts."""
+    """Return the columns of the table: trials, params that fit, and facts such as step and time.
+
+    Args:
+        shown: Progress of the trials in the table.
+        snapshot: State of the sweep.
+        width: Number of characters in a line.
+    """
     # All trials have the same facts in the same order. They are not looked up by name, because the
     # score may have the name of another column, such as `time`.
     facts = [_facts(trial, snapshot) for trial in shown]
     columns = []
     for same in zip(*facts, strict=True):
-        name = same[0][0]
-        at_least = _AT_LEAST.get(name, _OF_A_FLOAT) if width > _NARROW else 0
-        columns.append(_Column(name.rjust(at_least), [text for _, text in same]))
+        name, least, _ = same[0]
+        at_least = least if width > _NARROW else 0
+        columns.append(_Column(name.rjust(at_least), [text for _, _, text in same]))
     of_trials, *others = columns
     room = width + _GAP - _width(columns)  # The first column of the table has no gap before it.
     return [of_trials, *_columns_of_params(shown, room), *others]
 
 
 def _columns_of_params(shown: Sequence[Progress], room: int) -> list[_Column]:
-    """Return a column for each param that fits. A last column counts those that do not fit."""
+    """Return a column for each param that fits. A last column counts those that do not fit.
+
+    Args:
+        shown: Progress of the trials in the table.
+        room: Number of characters for these columns and the gaps before them.
+    """
     names = dict.fromkeys(name for trial in shown for name in trial.params)
     owners = {name.rpartition(".")[0] for name in names}
     # Leave out a prefix that all params have, such as `Config` if they are attributes of one class.
@@ -459,7 +491,10 @@ def _columns_of_params(shown: Sequence[Progress], room: int) -> list[_Column]:
 
 
 def _shortened(column: _Column, length: int) -> _Column:
-    """Return a column whose name is cut to a length, or to the width of its values."""
+    """Return a column whose name is cut to the width of its widest value.
+
+    If no value is as wide as `length`, the name is cut to `length` characters.
+    """
     return replace(column, name=_cut(column.name, max(length, *map(len, column.texts))))
 
 
@@ -492,7 +527,7 @@ def print_table(snapshot: Snapshot, stream: TextIO) -> None:
 
 def _head(snapshot: Snapshot) -> str:
     head = f"{snapshot.study} · {snapshot.n_ended} of {snapshot.trials} trials"
-    if snapshot.left_s:  # The time that is left is 0 at the end of a sweep.
+    if snapshot.left_s:  # None if the time cannot be predicted yet, 0 at the end of a sweep.
         head += f" · about {duration(snapshot.left_s)} left"
     counts = dict(snapshot.counts)
     waiting = sum(bool(trial.waits_for) and not trial.is_frozen for trial in snapshot.running)
@@ -504,19 +539,24 @@ def _head(snapshot: Snapshot) -> str:
     return head
 
 
-def _facts(trial: Progress, snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return the names and texts of the columns of a trial's row, without those of its params."""
+def _facts(trial: Progress, snapshot: Snapshot) -> list[tuple[str, int, str]]:
+    """Return the columns of a trial's row, without those of its params.
+
+    Returns:
+        For each column its name, its smallest width in characters, and the text of this trial. The
+        smallest width keeps the columns in place when a value changes.
+    """
     again = "" if trial.attempt == 1 else f" ({trial.attempt})"
     metric = snapshot.objectives[0] if snapshot.objectives else "score"
     value = trial.metrics.get(metric)
     facts = [
-        ("trial", trial.run_id + again),
-        (_cut(metric, _WIDEST), "" if value is None else f"{value:.4g}"),
-        ("step", "" if trial.step is None else str(trial.step)),
-        ("cell", f"{trial.cell}/{trial.cells}" if trial.cells else "start"),
-        ("time", duration(trial.elapsed_s)),
-        ("memory", "" if trial.memory_bytes is None else size(trial.memory_bytes)),
+        ("trial", 4, trial.run_id + again),
+        (_cut(metric, _WIDEST), _OF_A_FLOAT, "" if value is None else f"{value:.4g}"),
+        ("step", 4, "" if trial.step is None else str(trial.step)),
+        ("cell", 5, f"{trial.cell}/{trial.cells}" if trial.cells else "start"),
+        ("time", 6, duration(trial.elapsed_s)),
+        ("memory", 7, "" if trial.memory_bytes is None else size(trial.memory_bytes)),
     ]
     if any(running.host for running in snapshot.running):
-        facts.append(("host", trial.host))
+        facts.append(("host", _OF_A_FLOAT, trial.host))
     return facts

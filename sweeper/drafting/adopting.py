@@ -35,17 +35,18 @@ from .scores.seen_scores import texts_of
 
 
 def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:
-    """Write an observed run as the executed notebook of its study's first trial.
+    """Write an observed run as the executed notebook of its study's first trial, if both agree.
 
-    Afterwards the files of the run are removed, in any case.
+    An observed run executes the notebook as it is before a sweep, to find its scores. For the first
+    trial, the files of the run are removed afterwards, even if the result is None.
 
     Args:
-        file: The executed notebook of the run.
-        spec: The trial. Any other than the first one is ignored.
+        file: The executed notebook of the run. It may be missing.
+        spec: The trial. For any other than the first one, nothing is done and the result is None.
 
     Returns:
         The outcome of the trial. None if the trial has to be run, because its code or values differ
-        from those of the run, or because it would have points that the run's file lacks.
+        from those of the run, or because it may have values of scores that the run's file lacks.
     """
     if spec.number != 0:
         return None
@@ -107,10 +108,10 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
 
 
 def _printed_points(run: ObservedRun, settings: Settings) -> list[Point] | None:
-    """Return the points that the run has printed. None if its file lacks some of them.
+    """Return the values of scores that the run has printed. None if its file may lack some.
 
-    A trial reads a point from each state of a text that is overwritten in place, as by a progress
-    bar. The run's file has only the last state.
+    A trial reads a value from each state of a text that is overwritten in place, such as a progress
+    bar. The run's file has only the last state, so values in such a text give None.
     """
     found: list[Point] = []
     printed = PrintedScores(settings.scores, found.append)
@@ -142,11 +143,10 @@ def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Po
 
 
 def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> bool:
-    """Return whether the run had the code, the seed and the values that the trial would have.
+    """Return whether an observed run has completed with the code, seed and values of a trial.
 
-    Values that were fixed for the run are in its metadata. The others are those in the notebook.
-    A run that was interrupted and resumed lacks what it had printed before, so it does not count if
-    a score is read from printed text.
+    A trial with inputs is like no observed run. If a score is read from printed text, a run that
+    was interrupted and resumed does not count: it lacks what it had printed before.
     """
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
@@ -165,7 +165,15 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
 
 
 def _has_same_values(fixed: Params, spec: TrialSpec, workload: Workload) -> bool:
-    """Return whether the trial has the values that were fixed for the run, else the notebook's."""
+    """Return whether a trial has the values that an observed run had.
+
+    The run had the values that were fixed for it, and for all other names those in its code.
+
+    Args:
+        fixed: Values that were fixed for the run.
+        spec: The trial.
+        workload: Has the notebook's code.
+    """
     values: Params = as_json({**spec.params, **spec.fixed})
     assignments = workload.notebook.assignments
     own = {name: value for name, value in values.items() if name not in fixed}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..settings.yaml_reader import read_yaml
 from .scores.score_guesses import UNKNOWN_DIRECTION, Code, Score, scores_of
 from .space.places import (
     as_flow,
@@ -23,12 +23,74 @@ from .space.places import (
 
 if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
-    from .space.places import Candidate, Params
+    from .space.places import Candidate, Entry, Params
 
+#: A draft names at most this many scores: the objective, and others to choose from (chosen).
 _MOST_SCORES = 4
 _START = "start:    # the notebook's own values; then one changed at a time, which you may delete"
 #: Matches characters that YAML does not allow or takes for the end of a line, except newline.
 _NOT_IN_YAML = re.compile(r"[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A parameters file that is proposed for a notebook. Its text is made from these values.
+
+    Attributes:
+        head: Lines at the beginning of the file, about the notebook.
+        trials: Number of trials of the sweep.
+        is_grid: Whether the space has exactly this number of combinations, and each is run once.
+        objectives: Scores, each with its code cell. The first one is optimised, and the others are
+            comments. Empty if no score is known.
+        params: What is swept, what is not, and the params of the first trials.
+    """
+
+    head: Sequence[str]
+    trials: int
+    is_grid: bool
+    objectives: Sequence[tuple[Score, int]]
+    params: Params
+
+    @property
+    def space(self) -> Mapping[str, Any]:
+        """The search space: for each param its range or choices."""
+        return {name: entry.space for name, entry in self.params.swept.items()}
+
+    @property
+    def text(self) -> str:
+        """The content of the file."""
+        start = [json.dumps(values, ensure_ascii=False) for values in self.params.start]
+        sampler = ["  sampler: grid    # each combination once"] if self.is_grid else []
+        sections = [
+            self.head,
+            ["study:", f"  trials: {self.trials}", *sampler],
+            ["objective:", *_objectives(self.objectives)],
+            _sources_of([score for score, _ in self.objectives]),
+            [*swept_lines(self.params), *left_out_lines(self.params.left_out)],
+            [_START, *(f"  - {values}" for values in start)],
+        ]
+        return _writable("\n\n".join("\n".join(lines) for lines in sections if lines)) + "\n"
+
+
+def swept_lines(params: Params) -> list[str]:
+    """Return the lines of the section `space` of a drafted file, without its comments."""
+    return ["space:", *(_writable(f"  {entry.text}") for entry in params.swept.values())]
+
+
+def left_out_lines(entries: Sequence[Entry]) -> list[str]:
+    """Return the comments of the section `space`: what is not swept. Empty if there are none."""
+    lines = [as_comment(entry.text) for entry in entries]
+    return lines and [as_comment("Not swept; a line without its # would be:"), *lines]
+
+
+def as_comment(text: str) -> str:
+    """Return a comment as a line of the section `space`."""
+    return _writable(f"  # {text}")
+
+
+def _writable(text: str) -> str:
+    """Return a text with a space in place of each character that YAML does not allow."""
+    return _NOT_IN_YAML.sub(" ", text)
 
 
 def params_behind(
@@ -42,8 +104,8 @@ def params_behind(
         scores: The scores.
 
     Returns:
-        For each score, the names of the values. The value of each name is False if the notebook
-        does not write it, because it is a library's default.
+        For each score, the names of these values. A name has True if the notebook writes its value,
+        and False if the value is a library's default of an argument that a call leaves out.
     """
     candidates = candidates_of(notebook)
     found = []
@@ -56,7 +118,16 @@ def params_behind(
 def _leading_to(
     score: Score | None, notebook: ResearchNotebook, candidates: dict[str, Candidate], code: Code
 ) -> dict[str, Candidate]:
-    """Choose the candidates that change a score. With a parameters cell, these are all of them."""
+    """Choose, of the values that a sweep might replace, those that change a score.
+
+    If the notebook has a parameters cell, all these values are chosen. Otherwise, only values are
+    chosen that people usually search and for which a range is known, without defaults that have no
+    effect because the call passes the value.
+
+    Args:
+        candidates: Values of the notebook that a sweep might replace, by name.
+        score: The score. None if none is known: then it does not matter what a candidate changes.
+    """
     if notebook.parameters_cell:
         return candidates
     if score is None:
@@ -73,21 +144,19 @@ def draft(
     trials: int = 20,
     seen: Sequence[Score] | None = None,
     code: Code | None = None,
-) -> str:
-    """Write a parameters file for a notebook, with ranges and comments to be edited.
+) -> Draft:
+    """Draft a parameters file for a notebook, with ranges and comments to be edited.
 
-    The ranges are those of the table `spaces.yml`, around the notebook's original values. The first
-    trial has the original values. Each of the next trials changes one of them, which shows whether
-    it has an effect.
+    The ranges follow from the table `space/spaces.yml` and from the notebook's original values. The
+    first trial has the original values. Each of the next trials changes one of them, which shows
+    whether it has an effect. At most a third of all trials do so.
 
     Args:
         trials: Number of trials of the sweep.
         seen: Scores that a run of the notebook has shown, the chosen score first. None to guess the
             scores from the code.
-        code: The notebook's code, with what each statement has changed in a run. None without run.
-
-    Returns:
-        The text of the file.
+        code: The notebook's code, with what each statement has changed in a run. None if the
+            notebook has not been run.
 
     Raises:
         NotebookError: The notebook is not Python, or has nothing to sweep.
@@ -102,7 +171,7 @@ def draft(
     code = code or Code(notebook.code, modules=notebook.modules.values())
     every = candidates_of(notebook)
     if seen is None:
-        # A guessed score that no value of the notebook changes may be no score at all.
+        # A guess is left out if no value that could be swept changes it: it may be no score.
         guessed = scores_of(code, {*every})
         scores = [score for score in guessed if _leading_to(score, notebook, every, code)]
     else:
@@ -112,30 +181,27 @@ def draft(
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }
-    # All values in a parameters cell are candidates, whatever the score is.
+    # With a parameters cell, all values in it are candidates, whatever the score is.
     decisive = None if notebook.parameters_cell else first
     unfit = unfit_for(decisive, candidates) if decisive else {}
     params = params_of(notebook, candidates, others, unfit, trials=trials)
     if not params.swept:
-        which = f" leads to {decisive.name}" if decisive else ""
+        what = f"that changes {decisive.name} can be swept" if decisive else "can be swept"
         raise NotebookError(
-            f"{notebook.display_name}: no number or choice of which a range is known{which}; "
+            f"{notebook.display_name}: no number or choice {what} in a known range; "
             f"{why_nothing(notebook, every, first)}"
         )
-    scores = scores[:_MOST_SCORES]
-    sections = [
-        [
+    n_combinations = math.prod(_n_values(entry.space) for entry in params.swept.values())
+    return Draft(
+        head=[
             f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",
             *_about_seeds(notebook),
         ],
-        ["study:", *_size_of_study(params.swept, trials)],
-        ["objective:", *_objectives(scores, code)],
-        _sources_of(scores),
-        ["space:", *_space(params)],
-        [_START, *(f"  - {json.dumps(values, ensure_ascii=False)}" for values in params.start)],
-    ]
-    text = "\n\n".join("\n".join(lines) for lines in sections if lines)
-    return _NOT_IN_YAML.sub(" ", text) + "\n"
+        trials=int(min(n_combinations, trials)),
+        is_grid=n_combinations <= trials,
+        objectives=[(score, code.statements[score.at][0]) for score in scores[:_MOST_SCORES]],
+        params=params,
+    )
 
 
 def _about_seeds(notebook: ResearchNotebook) -> list[str]:
@@ -150,14 +216,18 @@ def _about_seeds(notebook: ResearchNotebook) -> list[str]:
     return [f"# {NO_SEED}"] if is_unseeded(notebook.flows, notebook.all_code) else []
 
 
-def _objectives(scores: Sequence[Score], code: Code) -> list[str]:
-    """Return the lines of the section `objective`: the first score, and the others as comments."""
+def _objectives(scores: Sequence[tuple[Score, int]]) -> list[str]:
+    """Return the lines of the section `objective`: the first score, and the others as comments.
+
+    Args:
+        scores: Each score with the number of its code cell.
+    """
     if not scores:
         return ["  score: maximize    # FILL IN: the score's name"]
     first, *others = [
         f"{as_flow(score.name)}: {score.direction or UNKNOWN_DIRECTION}    "
-        f"# {score.how} in code cell {code.statements[score.at][0]}"
-        for score in scores
+        f"# {score.remark} in code cell {cell}"
+        for score, cell in scores
     ]
     lines = [f"  {first}"]
     if others:
@@ -165,41 +235,23 @@ def _objectives(scores: Sequence[Score], code: Code) -> list[str]:
     return lines
 
 
-def _space(params: Params) -> list[str]:
-    """Return the lines of the section `space`: what is swept, and the rest as comments."""
-    lines = [f"  {line}" for line in params.swept]
-    if params.left_out:
-        lines.append("  # Not swept; a line without its # would be:")
-        lines += [f"  # {line}" for line in params.left_out]
-    return lines
-
-
-def _n_values(entry: Any) -> float:
-    """Return the number of values of a drafted entry of the space, infinite for real numbers."""
-    if isinstance(entry, list):
-        return len(entry)
-    low, high = entry["low"], entry["high"]
+def _n_values(space: Any) -> float:
+    """Return the number of values in a range or list of choices, infinite for real numbers."""
+    if isinstance(space, list):
+        return len(space)
+    low, high = space["low"], space["high"]
     is_whole = isinstance(low, int) and isinstance(high, int)
     return high - low + 1 if is_whole else math.inf
-
-
-def _size_of_study(swept: Sequence[str], trials: int) -> list[str]:
-    """Return the lines that state the number of trials.
-
-    If the space has no more combinations than this, each one is run once.
-    """
-    counts = [_n_values(entry) for entry in read_yaml("\n".join(swept)).values()]
-    n_combinations = math.prod(counts)
-    if n_combinations > trials:
-        return [f"  trials: {trials}"]
-    return [f"  trials: {n_combinations}", "  sampler: grid    # each combination once"]
 
 
 def _sources_of(scores: Sequence[Score]) -> list[str]:
     """Return the lines of the section `scores` in a draft. Empty if no score needs an entry.
 
     Each trial computes all scores in this section. A score costs time if it calls the notebook's
-    functions again. So such an entry is a comment, unless it is for the objective.
+    functions again. So the entry of such a score is a comment, unless the score is the objective.
+
+    Args:
+        scores: The scores. The first one is the objective.
     """
     listed = [score for score in scores if score.key]
     if not listed:

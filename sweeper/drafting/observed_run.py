@@ -24,7 +24,6 @@ from ..notebooks.reading import read_notebook
 from ..notebooks.research import ResearchNotebook
 from ..search.seeds import trial_seed
 from ..settings import Settings
-from ..settings.yaml_reader import read_yaml
 from ..sweep.planning.plan import SweepPlan
 from ..sweep.scheduling.scheduler import progress_of
 from ..trials import (
@@ -36,9 +35,9 @@ from ..trials import (
     TrialSpec,
     TrialState,
 )
-from .draft import draft, params_behind
+from .draft import Draft, draft, params_behind
 from .scores.metrics import metric_of
-from .scores.score_guesses import Code, Score
+from .scores.score_guesses import Code
 from .scores.seen_scores import Doubt, SeenScore, own_cells, seen_scores
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ _MOST_OTHERS, _MOST_TRIED = 3, 12
 #: Keys of a study's fingerprint (a record of code, files and settings) that decide the results of a
 #: run without params.
 _DECIDES = ("cells", "files", "kernel", "resources.cpus_per_trial")
-#: Settings of an observed run. Settings need a score, but the run's scores are known only when it
-#: has ended. So a constant is its score, which every run has.
+#: Settings of an observed run. Settings need a score, but the notebook's scores are known only when
+#: the run has ended. So a constant takes the place of the score.
 _NO_SCORE: Mapping[str, Any] = {
     "objective": {"observed": "minimize"},
     "scores": {"observed": {"expression": "0"}},
@@ -73,12 +72,16 @@ def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
     Raises:
         NotebookError: the notebook has nothing to sweep.
     """
-    content = read_yaml(draft(notebook, seen=()))
-    return Settings.from_mapping({"space": content["space"], "study": {"name": study}, **_NO_SCORE})
+    space = draft(notebook, seen=()).space
+    return Settings.from_mapping({"space": space, "study": {"name": study}, **_NO_SCORE})
 
 
 def made_of(fingerprint: Fingerprint) -> dict[str, Any]:
-    """Return the part of a fingerprint that decides the results of a run without params."""
+    """Return the entries of a fingerprint that decide the results of a run without params.
+
+    They are the hashes of the code cells and of the local modules, the kernel, and the number of
+    CPUs of a trial.
+    """
     return {key: fingerprint.get(key) for key in _DECIDES}
 
 
@@ -102,7 +105,8 @@ class ObservedRun:
         code: The notebook's code, with what each statement has changed in the run.
         scores: Numbers that may be scores, the likeliest first.
         unlisted: All other numbers, which a person may also choose as the score.
-        others: If there is no score, numbers that a person may choose as one.
+        others: Those of the unlisted numbers that the error of `best` names if the run has shown no
+            score. Empty if it has shown one.
     """
 
     file: Path
@@ -163,7 +167,7 @@ class ObservedRun:
             if self.others:
                 others = [f"{other.name} = {other.value:.6g}" for other in self.others]
                 remedy = (
-                    f"name one of {', '.join(others)} if it is one: call notebook_hpo.py with the "
+                    f"if the score is one of {', '.join(others)}, call notebook_hpo.py with the "
                     f"notebook and --score {shlex.quote(self.others[0].name)}:min (or :max)"
                 )
             raise NotebookError(f"no number of the run is recognised as a score; {remedy}")
@@ -176,8 +180,8 @@ class ObservedRun:
         trials: int = 20,
         chosen: SeenScore | None = None,
         direction: str | None = None,
-    ) -> str:
-        """Write a parameters file with the scores of the run.
+    ) -> Draft:
+        """Draft a parameters file with the scores of the run.
 
         Args:
             trials: Number of trials of the sweep.
@@ -185,8 +189,8 @@ class ObservedRun:
             direction: `minimize` or `maximize`. None if the score's own direction counts.
         """
         first = self.best if chosen is None else chosen
-        seen: list[Score] = [first.as_score(direction)]
-        seen += [score.as_score() for score in self.scores if score.name != first.name]
+        seen = [replace(first, direction=direction or first.direction)]
+        seen += [score for score in self.scores if score.name != first.name]
         return draft(notebook, trials=trials, seen=seen, code=self.code)
 
 
@@ -223,12 +227,13 @@ def _reached_first(
 ) -> list[SeenScore]:
     """Sort scores: first those that depend on a value of the notebook that could be swept.
 
-    If the likeliest scores belong to several models, the first one is the score that depends on
-    most of the values that the notebook states.
+    Each of these gets the names of such values as its `params`. The others get a doubt. If several
+    models have equally likely scores, the first one is the score that depends on the largest number
+    of values that are written in the notebook.
     """
-    behind = params_behind(notebook, code, [score.as_score() for score in scores])
+    behind = params_behind(notebook, code, scores)
     reached, unreached = [], []
-    n_stated = {}  # For each score, how many of these values the notebook states.
+    n_stated = {}  # For each score, how many of the values that change it are in the notebook.
     for score, params in zip(scores, behind, strict=True):
         n_stated[score.name] = sum(params.values())
         if params:
@@ -250,9 +255,13 @@ def _reached_first(
 def _others(
     notebook: ResearchNotebook, code: Code, numbers: Sequence[SeenScore]
 ) -> list[SeenScore]:
-    """Return numbers to name if there is no score: those with a metric in their name first.
+    """Return the numbers that the error of `best` names if a run has shown no score.
 
-    They are no whole numbers, and depend on a value of the notebook that could be swept.
+    They depend on a value of the notebook that could be swept, and are no whole numbers. Numbers
+    with a metric in their name are preferred.
+
+    Args:
+        numbers: Numbers of the run, none of which `seen_scores` lists as a score.
     """
     found = [number for number in numbers if not number.value.is_integer()]
     found.sort(key=lambda number: (metric_of(number.words) is None, -number.at))
@@ -289,7 +298,7 @@ class ObservedFolders:
         """Rename both folders, so that they are the checkpoint and artifact folders of a trial."""
         pairs = [(self.checkpoints, spec.checkpoint_dir), (self.artifacts, spec.artifact_dir)]
         for folder, own in pairs:
-            if folder.exists():  # If not, a sweep that was killed afterwards has renamed it.
+            if folder.exists():  # If not, a sweep may have renamed it before it was killed.
                 shutil.rmtree(own, ignore_errors=True)
                 folder.rename(own)
 
@@ -311,12 +320,18 @@ class Observer:
         self._stopped_by: str | None = None
 
     def known(self) -> bool:
-        """Return whether a completed run of the same code, with the same fixed values, is there."""
+        """Return whether the file has a completed run with the plan's code and fixed values.
+
+        `has_same_code` compares the code, together with the kernel and the number of CPUs.
+        """
         earlier = self._earlier()
         return earlier is not None and earlier.state is TrialState.COMPLETED
 
     def _earlier(self) -> TrialMetadata | None:
-        """Return the metadata of the last observed run. None if its code or fixed values differ."""
+        """Return the metadata of the run that the file has.
+
+        None if there is no such file, or if its code or fixed values are not those of the plan.
+        """
         metadata = read_metadata(self._file) or BLANK
         is_same = metadata.fixed == as_json(self._plan.settings.fixed)
         return metadata if is_same and has_same_code(metadata, self._plan.fingerprint) else None
@@ -388,7 +403,13 @@ class Observer:
         )
 
     def _where(self, error: str) -> str:
-        """Return where the notebook ran, if that may be the cause of an error."""
+        """Return, for the error message, where a notebook ran that lacked a module or a file.
+
+        Empty after other errors.
+
+        Args:
+            error: Name of the error's class.
+        """
         workload = self._plan.workload
         if error == "ModuleNotFoundError":
             python = (interpreter_of(workload.kernel_name) or [workload.kernel_name])[0]

@@ -57,9 +57,9 @@ class Attempt:
 
     Args:
         spec: Spec of the trial.
-        running: The running trial, which receives the points and can be stopped.
+        running: The running trial, which receives the reported scores and can be stopped.
         site: Kernels, memory, GPUs and disk that the trial uses.
-        origin: How the kernel must be made. None if the fork policy decides.
+        origin: How the kernel must be made: started or forked. None if the fork policy decides.
         repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated for a proof
             of forked kernels. None for a trial of the sweep, which has the limit `limits.trial`.
         earlier: Metadata of a run of this trial that failed, whose checkpoint this run resumes if
@@ -191,9 +191,11 @@ class Attempt:
         return outcome
 
     def _notices(self) -> dict[Notice, tuple[str, ...]]:
-        """Return the kernel's notices by kind, without empty ones.
+        """Return the names in the kernel's notices, such as overwritten files, by kind of notice.
 
-        Of the overwritten files, keep those that the trials' code names: all trials write these.
+        Leave out kinds without names. Leave out overwritten files whose names are not in the
+        trials' code: such a name is assumed to differ between trials, so no other trial writes the
+        file.
         """
         found = {}
         for kind, names in self.result.answer.notices.items():
@@ -236,16 +238,24 @@ class Attempt:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the outcome of a kernel that was forked before the proof counts."""
+        """Whether outcomes of kernels that were forked before the proof count.
+
+        This is the same for all attempts of this worker. It is `PENDING` until the proof or a
+        refusal to fork decides.
+        """
         pool = self._site.pool
         return pool.policy.verdict(pool.fork_server.available)
 
     @property
     def is_disproven(self) -> bool:
-        """Whether the outcome cannot count, because forking is known to change results."""
+        """Whether the outcome of this attempt cannot count, because its fork will not be proven.
+
+        Its kernel was forked before the proof. Since then, the fork policy has decided to fork no
+        more kernels, for example because a forked kernel has changed results of this notebook.
+        """
         return self.is_early and self.verdict is Verdict.RUN_AGAIN
 
-    # --- parts of the four steps ------------------------------------------------------------------
+    # --- parts of prepare, run, judge and settle --------------------------------------------------
 
     @property
     def _settings(self) -> Settings:
@@ -266,7 +276,7 @@ class Attempt:
         self.file.note(pid=pid)  # `status` runs in another process, and reads it there.
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
         self._note_proof()
-        # The trial may have hours left, and its outcome cannot count.
+        # Kill the kernel, because its outcome cannot count, and the trial may have hours left.
         if self.is_disproven and pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -318,7 +328,10 @@ class Attempt:
         )
 
     def _describe(self, result: KernelResult) -> None:
-        """Write into the executed notebook how it was executed."""
+        """Record in the notebook's metadata how its kernel was made and how it ended.
+
+        Record also the values that were read from the kernel after the last cell.
+        """
         coverage = self._site.pool.policy.coverage(result.origin)
         self.file.note(
             pid=None,

@@ -76,7 +76,12 @@ def _agree(first: Given, other: Given) -> bool:
 
 
 def _summaries(given: Given) -> set[float]:
-    """Return the values that could be the score of a source: final, last, extremes and mean."""
+    """Return the numbers of a source any of which could be meant as the score.
+
+    These are its final value, and the last, smallest, greatest and mean value of its points. Points
+    that are NaN do not count. There is no mean if a point is infinite. Without points, only the
+    final value is returned.
+    """
     values = [value for _, value in given.points if not math.isnan(value)]
     if not values:
         return {given.value}

@@ -15,11 +15,11 @@ from .verdict import failed
 
 
 def make_way(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
-    """Prepare the paths of an attempt, so that it loses no notebook and resumes only its own trial.
+    """Prepare the paths of an attempt: rename an earlier notebook, remove unusable checkpoints.
 
-    The executed notebook of the previous attempt is renamed and kept. The exception is a notebook
-    that the attempt continues under the same name, as in an observed run, which is made only to
-    draft a parameters file.
+    The executed notebook of the previous attempt is renamed, so that it is kept. It is not renamed
+    if the attempt continues it under the same name (`spec.continues`), as in an observed run, which
+    is made only to draft a parameters file.
 
     Checkpoints are removed if no earlier attempt has written a notebook: then no attempt has saved
     them, and another study with the same folder may have left them there. They are also removed if

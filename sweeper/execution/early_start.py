@@ -23,8 +23,9 @@ from .site import Site
 from .verdict import judge
 from .workload import Workload
 
-#: Kernels are forked early if more trials are left than this number for each slot (chosen, not
-#: measured). With fewer trials, the proof, which takes the time of one trial, would not pay.
+#: Kernels are forked early (before the proof) only if more than this number of trials per slot are
+#: left to begin (chosen, not measured). With fewer trials, the proof would not pay, because it
+#: takes as long as one trial.
 _FEWEST_LEFT = 2
 #: A forked kernel is assumed to save at most this many seconds (chosen). The true number is known
 #: only after the zygote has imported the libraries.
@@ -44,7 +45,9 @@ _NO_STOP = (None, StopReason.PRUNED)
 
 
 def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
-    """Start the zygote with the first trial of a sweep, if that saves time.
+    """Start the zygote, from which kernels are forked, with the first trial, if that pays.
+
+    See `pays`. The zygote starts only if the notebook's code shows what it must import.
 
     Args:
         site: Resources that the trials of this machine use.
@@ -66,7 +69,10 @@ def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
 
 
 def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
-    """Predict, before any kernel has run, whether early forks save time and can lose no work.
+    """Predict, before any kernel has run, whether it pays to fork kernels with an early start.
+
+    It pays if it saves time and no checkpoint of a trial can be lost. With `kernels: fork`, none
+    can be lost, because no proof is needed.
 
     Args:
         workload: What the trials have in common.
@@ -82,7 +88,9 @@ def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
 
 
 def origin_of(site: Site, spec: TrialSpec, running: RunningTrial) -> KernelOrigin | None:
-    """Return how the kernel of a trial must be made. None if the fork policy decides.
+    """Return how the kernel of a trial must be made: started, or forked before the proof.
+
+    Return None if the fork policy decides later, when the kernel is made.
 
     Args:
         site: Resources that the trials of this machine use.
@@ -132,13 +140,13 @@ def withhold(site: Site, attempt: Attempt) -> None:
 
 
 def _has_verdict(site: Site, attempt: Attempt) -> bool:
-    """Wait until it is known whether the outcomes of early forks count.
+    """Wait until it is known whether outcomes of kernels that were forked before the proof count.
 
     If no other trial makes the proof, this trial makes it.
 
     Returns:
-        False if the trial is stopped first. Pruning is no such stop. True also if no trial has
-        completed in a fresh kernel: then there can be no proof, and nothing is known.
+        False if the trial is stopped first, other than by pruning. Otherwise True, even if there is
+        no proof because no trial has completed in a fresh kernel.
     """
     policy, running = site.pool.policy, attempt.running
     control = running.control
@@ -155,7 +163,7 @@ def _has_verdict(site: Site, attempt: Attempt) -> bool:
                 break
             time.sleep(POLL_S)
     if attempt.verdict is Verdict.PENDING:
-        # The trial holds no slot. A trial that waits for something does not count as running.
+        # The trial holds no slot, so show that it waits: otherwise, it would count as running.
         control.waits_for = _WAITS_FOR
         prove(site, running)
     return control.stop_reason in _NO_STOP

@@ -57,7 +57,10 @@ def random_seed_of(workload: Workload, spec: TrialSpec) -> int:
 
 
 def originals_of(workload: Workload, spec: TrialSpec) -> Params:
-    """Return the plain values that the research notebook itself gives to a trial's params."""
+    """Return the plain values, such as `0.1`, that the notebook itself gives to a trial's params.
+
+    A param to which it gives no plain value is left out.
+    """
     known = workload.notebook.assignments
     names = {**spec.params, **spec.fixed}
     return {name: known.plain_value(name) for name in names if known.places(name)}
@@ -85,8 +88,8 @@ def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
 def changed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
     """Return the names whose value in this trial differs from that in trials that begin now.
 
-    The parameters file was changed after the trial began: these names were moved to `fixed`, or
-    removed from `fixed` or the search space.
+    Such names exist only if the parameters file was changed after the trial began: a name was moved
+    to `fixed`, or removed from `fixed` or the search space.
     """
     own, fixed = own_params(workload, spec).keys(), spec.fixed.keys()
     return sorted((own - workload.own_names) | (fixed - workload.settings.fixed.keys()))
@@ -100,8 +103,8 @@ def env_of(
     Args:
         site: Resources that the trials of this machine use.
         spec: Spec of the trial.
-        begun: By metric, the number after the last step that a library reported in the earlier
-            attempt.
+        begun: For each metric that a library logged in the earlier attempt, the number after its
+            last step. Values that are logged without a step are counted on from there.
         is_repetition: Whether the trial is repeated for a proof of forked kernels.
     """
     trial = {
@@ -126,10 +129,10 @@ def env_of(
 
 
 def _mlflow_of(site: Site, spec: TrialSpec, *, is_repetition: bool) -> dict[str, str | None]:
-    """Return where MLflow calls in the notebook itself go: into the trial's run in MLflow.
+    """Return what MLflow calls in the notebook need to log into the trial's run in MLflow.
 
-    They go to a temporary folder if MLflow has no run of the trial, as for a repetition, if MLflow
-    does not create the run in time, or if the kernel cannot reach MLflow's store.
+    The calls log to a temporary folder if MLflow has no run of the trial, as for a repetition, if
+    MLflow does not create the run in time, or if the kernel cannot reach MLflow's store.
     """
     workload = site.workload
     has_run = workload.tracking is not None and not is_repetition

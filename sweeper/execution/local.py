@@ -122,7 +122,7 @@ class _Trials:
                 begun.result()
 
     def all_ended_in_slots(self) -> bool:
-        """Wait for frozen trials that end without a slot. Return False if any trial did.
+        """Wait for frozen trials that end without a slot. Return False if there were any.
 
         Such a trial has to run again if its kernel died while it was frozen. So the caller serves
         all slots once more.
@@ -140,7 +140,7 @@ class _Trials:
         finally:
             has_slot = running.control.phase is Phase.RUNNING
             running.control.end()
-        # No slot sees the end of a trial without a slot, so forget it and its points here.
+        # A trial without a slot has no thread in `serve` that would remove it, so remove it here.
         if not has_slot:
             self._has_ended_elsewhere = True
             self._begun.pop(running, None)

@@ -29,7 +29,8 @@ _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 def prove_forking(site: Site, running: RunningTrial) -> None:
     """Prove that kernels may be forked, if a proof is due; see `ForkPolicy.prove`.
 
-    If another slot makes the proof, wait for its result. A slot runs one trial at a time.
+    First wait, for a limited time, while the zygote imports libraries or another slot makes the
+    proof.
 
     Args:
         site: Resources that the trials of this machine use.
@@ -65,9 +66,9 @@ def prove(site: Site, running: RunningTrial) -> None:
 def is_usual(site: Site, spec: TrialSpec) -> bool:
     """Return whether a trial can be the reference, which forked kernels repeat for the proof.
 
-    Two kinds of trials cannot. A trial that resumes from a checkpoint has other outputs. A trial
-    that began before the parameters file changed may have other values than the cells tagged
-    `shared`, which run once for all forked kernels.
+    Two kinds of trials cannot. A trial that resumes from a checkpoint has other outputs than a
+    whole run. A trial that began before the parameters file changed may need other values in the
+    cells tagged `shared`, which run once for all forked kernels.
     """
     return spec.continues is None and not changed_since(site.workload, spec)
 
@@ -109,6 +110,10 @@ def _repeat(
         reference: Trial to repeat.
         origin: How the kernel of the repetition must be made.
         saved_s: Seconds that a forked kernel saves, to predict when the proof will end.
+
+    Returns:
+        The run, to be compared with the reference. `Inconclusive` if it was stopped, lost its
+        kernel or lacked memory. `Failed` if it did not complete for another reason.
     """
     if running.control.chore is None:
         expected_s = site.pool.policy.runs_of_a_proof * reference.forked_s(saved_s)

@@ -24,8 +24,11 @@ _SHORT_CHARACTERS = 24
 def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
     """Guard a sweep: its processes and private folder do not outlive this process, even if killed.
 
+    What an earlier sweep of the study has left is removed first (see `clear_up`).
+
     Yields:
-        Text with which the marks of the sweep's processes begin, and the sweep's private folder.
+        Text with which the mark of each process of the sweep begins (see `MARK_VARIABLE`), and the
+        sweep's private folder.
     """
     clear_up(study_folder)
     token = mark_of(study_folder) + secrets.token_hex(4)

@@ -17,9 +17,9 @@ _NOT_BY_THE_KERNEL = frozenset(
     {Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.FILE, Reason.INTERNAL}
 )
 
-#: How the kernel is made for a trial that runs again: as a new process, for this reason.
+#: How the kernel of a trial that runs again is made: as a new process, for this reason.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")
-#: How a kernel is made that replaces another one, which did not start.
+#: How the next kernel of a trial is made if a kernel did not start: as a new process.
 AFTER_NO_KERNEL = KernelOrigin(reason="an earlier kernel of this trial did not start")
 
 

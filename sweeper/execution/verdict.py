@@ -124,7 +124,9 @@ def failed(reason: Reason, message: str) -> TrialOutcome:
 
 
 def fault_of(result: KernelResult) -> Fault | None:
-    """Return the fault that is named in the error of a cell, or in the last text of a kernel.
+    """Return the known fault, such as a lack of GPU memory, that has ended a kernel or a cell.
+
+    It is named in the error of the cell, or in the last text of the kernel's process on stderr.
 
     Returns:
         None if no known fault is named.
@@ -138,7 +140,11 @@ def fault_of(result: KernelResult) -> Fault | None:
 
 
 def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
-    """Return the outcome of a trial that a bug of the sweeper has ended, and log the bug."""
+    """Return the outcome of a trial that an error of the sweeper has ended, and log the error.
+
+    The trial has failed. It is only stopped, so that it runs again, if the machine may be the
+    cause.
+    """
     _log.exception("trial %s", spec.run_id)
     message = f"{type(error).__name__}: {error}"
     # The machine may be the cause, for example if the sweep lacks memory: run the trial again.
@@ -163,10 +169,10 @@ def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
 
 
 def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
-    """Return the outcome of a trial, as a failure if it has found a full disk for the second time.
+    """Return a failure if a trial has found a full disk twice in a row, else the given outcome.
 
-    A full disk stops the sweep, whose next start runs the trial again. If the trial itself fills
-    the disk, because of its params, the sweep would never get beyond it.
+    A full disk stops the sweep, and the next sweep runs the trial again. If the trial itself fills
+    the disk, because of its params, no sweep would get beyond it.
     """
     if outcome.reason is not Reason.FILE or spec.continues is None:
         return outcome
@@ -207,7 +213,10 @@ def _judge_scores(
 
 
 def _why_unknown(name: str, scraped: Scraped, settings: Settings) -> str | None:
-    """Return why the last printed value of a score is unknown. None if it is known."""
+    """Return why the last printed value of a score is unknown. None if there is no such reason.
+
+    It is unknown if the score's pattern took too long, or matched a text that is not a number.
+    """
     if name in scraped.too_slow:
         return (
             f"scores.{name}.pattern: {settings.scores[name].pattern!r} took longer than "

@@ -41,7 +41,7 @@ def opened_worker(
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Runs the trials of a sweep on this machine. Several threads may run a trial at once.
+    """Runs the trials of a sweep on this machine. Several threads may use it, each for one trial.
 
     Attributes:
         site: Kernels, memory, GPUs and disk that the trials use.
@@ -64,7 +64,7 @@ class Worker:
 
         Args:
             spec: Spec of the trial.
-            running: The running trial, which receives the points and can be stopped.
+            running: The running trial, which receives the reported scores and can be stopped.
         """
         clock = running.control
         started_s = clock.own_s
@@ -135,6 +135,10 @@ class Worker:
         Args:
             why: Why the trial runs again.
             first: The attempt that failed.
+
+        Returns:
+            The second run. `first` if it would be a comparison, and a failure of the same kind was
+            compared before.
         """
         policy = self.site.pool.policy
         is_comparison = why is SecondRun.COMPARISON

@@ -33,9 +33,8 @@ class Workload:
         paths: Paths of the study.
         snapshot: Modules that kernels import instead of the files on disk. None if they import the
             files on disk.
-        code_folder: Folder of the notebook, without symbolic links, if it differs from
-            `snapshot.folder`: on a worker, or if the project was moved. None if it is
-            `snapshot.folder`.
+        code_folder: Folder of the notebook where the trials run, without symbolic links. None if it
+            is `snapshot.folder`. It differs on a worker, or if the project was moved.
         host: Name of the machine where the trials run. Empty if it is the sweep's machine.
         data: Data that the trials read. None if the parameters file names none.
         tracking: MLflow tracking URI with its password, for MLflow calls in the notebook itself.
@@ -86,7 +85,11 @@ class Workload:
 
     @property
     def own_names(self) -> frozenset[str]:
-        """Names whose values differ between trials."""
+        """Names whose values differ between trials: swept names, inputs, `seed` and `run_id`.
+
+        Names in `fixed` are left out. So are `seed` and `run_id` if the notebook has no variable of
+        this name that a trial can set.
+        """
         known = {name for name in ("seed", "run_id") if self.notebook.takes(name)}
         names = {*self.settings.search_space, *self.settings.inputs, *known}
         return frozenset(names - self.settings.fixed.keys())

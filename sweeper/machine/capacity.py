@@ -29,17 +29,18 @@ _GROUP_FILES = (
         ("total_inactive_file", "total_active_file"),
     ),
 )
-#: Version 1 states no limit as a number of bytes above this one.
+#: If a group has no limit, version 1 states a number of bytes above this one.
 _NO_LIMIT_BYTES = 2**62
 #: Trials may be frozen (paused) while less than this share of the allowed file descriptors, and of
 #: the allowed processes and threads, is in use (chosen, not measured). A frozen trial holds 22
 #: descriptors of the sweep's process, and about 12 threads in its kernel (counted on Linux). The
 #: last quarter is left for trials that begin, which need as many.
 _MOST_IN_USE = 0.75
-#: Index of the number of threads in what `stat_of` returns.
+#: Index of the number of threads in the list that `stat_of` returns.
 _THREADS_FIELD = 17
-#: A sweep needs the first number of descriptors, and each slot adds the second number. Measured
-#: with 1, 2, 4 and 8 slots: 61, 75, 132 and 226 descriptors in all.
+#: A sweep needs the first number of file descriptors, and each slot adds the second number. Both
+#: were chosen so that the total is a little more than was measured: 61, 75, 132 and 226 descriptors
+#: with 1, 2, 4 and 8 slots.
 _DESCRIPTORS_OF_A_SWEEP, _DESCRIPTORS_OF_A_SLOT = 48, 24
 #: A sweep asks the system for at most this many file descriptors (chosen, not measured). A thousand
 #: trials at once need fewer, and the system's own limit may be infinite.
@@ -106,7 +107,7 @@ def own_memory_of(pid: int) -> int | None:
 def available_bytes(root: Path = _ROOT) -> int | None:
     """Return how many bytes of memory new processes can use, or None if that is not known.
 
-    The memory limit of a container is respected.
+    This is the free memory of the machine, or less if a container's memory limit allows less.
     """
     return min((n_bytes for n_bytes, _ in _free_memory(root)), default=None)
 
@@ -141,7 +142,7 @@ def _free_memory(root: Path) -> Iterator[tuple[int, Path | None]]:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise this process's soft limit of open files as far as its hard limit allows.
+    """Raise this process's soft limit of open files to its hard limit, but not above 65,536.
 
     The usual soft limit of 1,024 only protects programs that call `select`, which sweeps do not.
     """
@@ -173,16 +174,21 @@ def check_descriptors(jobs: int) -> None:
 
 
 def has_descriptors() -> bool:
-    """Return whether this process can open the files of further trials."""
+    """Return whether this process has enough file descriptors left for freezing a trial.
+
+    This is so while less than three quarters (`_MOST_IN_USE`) of the allowed ones are in use, or if
+    their number is not limited. The last quarter is for trials that begin.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = len(os.listdir("/dev/fd"))
     return limit == resource.RLIM_INFINITY or in_use < _MOST_IN_USE * limit
 
 
 def has_tasks(root: Path = _ROOT) -> bool:
-    """Return whether the processes and threads of further trials can be started.
+    """Return whether enough processes and threads are left for freezing a trial.
 
-    Their number is limited by control groups, and for each user but root by `ulimit -u`.
+    This is so while less than three quarters (`_MOST_IN_USE`) of the allowed ones are in use. Their
+    number is limited by control groups, and for each user but root by `ulimit -u`.
     """
     for folder in _control_groups(root, "pids"):
         limit = _read(folder / "pids.max")
@@ -197,7 +203,7 @@ def has_tasks(root: Path = _ROOT) -> bool:
 
 
 def _threads_of_user(root: Path) -> int:
-    """Return how many threads this user's processes have, or 0 if the system does not say it."""
+    """Return how many threads all processes of this user have. 0 if `/proc` does not state it."""
     count = 0
     for folder in (root / "proc").glob("[0-9]*"):
         with suppress(OSError):  # The process has ended.
@@ -207,7 +213,7 @@ def _threads_of_user(root: Path) -> int:
 
 
 def oom_kills(root: Path = _ROOT) -> int:
-    """Return how many processes the system has killed because memory ran out.
+    """Return how many processes the system has killed so far because memory ran out.
 
     Only processes in the control group of this process count, which includes its children. If the
     control group has no such count, the processes of the whole machine count.
@@ -238,7 +244,7 @@ def _control_groups(root: Path, wanted: str, pid: str = "self") -> Iterator[Path
     Args:
         root: Root of the file system.
         wanted: What the groups control, such as `memory`. A group of version 2 controls everything.
-        pid: The process. Default: this one.
+        pid: Id of the process. Default: this process.
     """
     for line in _read(root / "proc" / pid / "cgroup").splitlines():
         _, controller, path = line.split(":", 2)

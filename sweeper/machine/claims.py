@@ -39,7 +39,7 @@ class Claim:
 
 
 class Claims:
-    """The memory reservations of this sweep, and those of the user's other running sweeps.
+    """Shares the memory reservations of this sweep with the user's other running sweeps.
 
     Each sweep writes one file, and holds a lock while it runs. When its process dies, the system
     releases the lock, and the reservations in the file no longer count. No call waits for a lock.
@@ -61,7 +61,7 @@ class Claims:
 
         Yields:
             Whether this sweep may reserve memory now. False if another sweep is doing so at this
-            moment.
+            moment. True if reservations cannot be shared with other sweeps at all.
         """
         is_on = self._is_on()
         lock = FileLock(self._folder / "gate.lock")
@@ -75,6 +75,9 @@ class Claims:
         """Return the memory reservations of the user's other sweeps on a GPU.
 
         The files of sweeps that have died are removed.
+
+        Args:
+            gpu: UUID of the GPU.
         """
         found: list[Claim] = []
         if not self._is_on():
@@ -83,7 +86,7 @@ class Claims:
             if path.stem == self._token:
                 continue
             alive = FileLock(path.with_suffix(".alive"))
-            if self._is_taken(alive):  # The sweep that wrote the file has died.
+            if self._is_taken(alive):  # The lock was free, so the sweep of this file has died.
                 path.unlink(missing_ok=True)
                 Path(alive.lock_file).unlink(missing_ok=True)
                 alive.release()
@@ -98,7 +101,11 @@ class Claims:
         return found
 
     def write(self, claims: Mapping[str, Sequence[Claim]]) -> None:
-        """Publish all memory reservations of this sweep, by GPU, to the user's other sweeps."""
+        """Publish all memory reservations of this sweep to the user's other sweeps.
+
+        Args:
+            claims: Reservations by UUID of the GPU.
+        """
         if not self._is_on():
             return
         path = self._folder / f"{self._token}.json"
@@ -142,7 +149,10 @@ class Claims:
         return not self._is_off
 
     def _is_taken(self, lock: FileLock) -> bool:
-        """Acquire a lock unless another process holds it. Return whether this succeeded."""
+        """Acquire a lock unless another process holds it. Return whether this sweep now holds it.
+
+        If the lock's file cannot be used, stop sharing reservations, and return False.
+        """
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -11,8 +11,8 @@ class Fault(Enum):
 
     DEVICE = auto()  # The GPU has to be reset or replaced, or another program occupies it.
     GPU_MEMORY = auto()  # The memory of the GPU was too small.
-    # The memory of the GPU was too small if other processes used the GPU. Else the notebook has an
-    # error.
+    # The memory of the GPU was too small if other processes used it at the same time. Otherwise,
+    # the notebook has an error.
     MAYBE_GPU_MEMORY = auto()
     HOST_MEMORY = auto()  # The memory of the machine was too small.
     DISK = auto()  # A disk is full or cannot be written, which may be temporary.
@@ -36,7 +36,8 @@ _WORDS = [
         r"|device:CPU:\d+ by allocator",
     ),
     # Messages of torch, NCCL, Triton, Numba, LightGBM, CuPy, XGBoost, RMM, JAX, TensorFlow, and
-    # CUDA's own libraries. Web services say RESOURCE_EXHAUSTED when a quota is used up.
+    # CUDA's own libraries. RESOURCE_EXHAUSTED alone is not enough, because web services report it
+    # when a quota is used up.
     (
         Fault.GPU_MEMORY,
         r"OutOfMemoryError|(cuda|hip|MPS backend)[^\n]{0,80}out[ _]of[ _]memory"

@@ -25,10 +25,10 @@ from .place import Place
 
 _log = logging.getLogger(__name__)
 
-#: A trial reserves this many times the largest peak of the trials before (chosen, not measured).
+#: A trial reserves this many times the largest peak of earlier trials (chosen, not measured).
 _SPREAD = 1.1
-#: A GPU with less than this share of another GPU's memory is smaller (chosen, not measured). GPUs
-#: of one model differ less. A trial that does not fit on the smaller one may fit on the other.
+#: A GPU with less than this share of another GPU's memory counts as smaller (chosen, not measured).
+#: GPUs of one model differ less. A trial that does not fit on the smaller one may fit on the other.
 _SMALL = 0.9
 #: A GPU counts as empty if at least this share of its memory is free (chosen, not measured). The
 #: driver and small programs may use the rest.
@@ -40,7 +40,7 @@ _WORTH_MENTIONING_BYTES = 10**8
 class Obstacle(Enum):
     """Reasons why a trial cannot begin on a GPU now.
 
-    The values are texts that follow the figures of the GPU in a message.
+    Each value is a text that follows the memory figures of the GPU (`Room`) in a message.
     """
 
     NO_ROOM = ""  # The GPU's figures in the message already show that too little memory is free.
@@ -86,7 +86,7 @@ class Room:
         return self.is_unused and self.free_bytes >= _EMPTY_SHARE * self.usable_bytes
 
     def without(self, is_gone: Callable[[Place], bool]) -> Room:
-        """Return the figures that the GPU would have without some of the sweep's trials."""
+        """Return the figures as if this sweep's trials for which `is_gone` is True were gone."""
         gone = [place for place in self.places if is_gone(place)]
         freed = sum(place.claim(self.gpu, self.usable_bytes).claim_bytes for place in gone)
         places = [place for place in self.places if place not in gone]
@@ -137,8 +137,8 @@ class GpuMemory:
         self._driver = driver
         self._claims = claims
         self._failed: set[str] = set()
-        #: Largest peak of GPU memory of all trials that have ended, in bytes. None until one peak
-        #: was measured.
+        #: Largest peak of GPU memory of the trials that completed or were pruned, in bytes. None
+        #: until one peak was measured.
         self._largest_bytes: int | None = None
 
     def works(self, gpu: Gpu) -> bool:
@@ -146,7 +146,12 @@ class GpuMemory:
         return gpu.uuid not in self._failed
 
     def give_up(self, gpu: Gpu, why: str) -> None:
-        """Use a GPU for no more trials of this sweep, and warn the user."""
+        """Count a GPU as failed: no further trial of this sweep begins on it. Warn the user.
+
+        Args:
+            gpu: The GPU.
+            why: Reason, for the warning.
+        """
         if self.works(gpu):
             self._failed.add(gpu.uuid)
             _log.warning("%s runs no more trials of this sweep: %s", gpu.uuid, why)
@@ -222,7 +227,10 @@ class GpuMemory:
         return are_measured
 
     def watch(self, gpu: Gpu, look_s: float, settled_s: float) -> None:
-        """Update the peaks of a GPU's trials, and what they reserve once their peaks are known.
+        """Update the memory peaks of a GPU's trials, and reservations that are for a whole GPU.
+
+        If a trial has reserved the whole GPU only because no peak was known, it reserves less as
+        soon as its peak, or that of an ended trial, is known.
 
         Args:
             gpu: The GPU.
@@ -256,7 +264,10 @@ class GpuMemory:
 
     @property
     def is_known(self) -> bool:
-        """Whether the memory of trials is known: users state it, or an ended trial was measured."""
+        """Whether it is known how much GPU memory a trial needs.
+
+        Either users state it, or the peak of a trial that completed or was pruned was measured.
+        """
         return self._stated_bytes is not None or self._largest_bytes is not None
 
     def learn(self, peak_bytes: int) -> None:
@@ -264,9 +275,9 @@ class GpuMemory:
         self._largest_bytes = max(self._largest_bytes or 0, peak_bytes)
 
     def claim_bytes(self, place: Place) -> int | None:
-        """Return how many bytes of a GPU a trial needs to begin, or to return to its GPU.
+        """Return how many bytes of a GPU a trial must reserve to begin, or to return to its GPU.
 
-        None stands for the whole GPU.
+        None stands for the whole GPU. The call itself reserves nothing.
         """
         claim_bytes = self._new_claim_bytes(place)
         if place.is_off:
@@ -305,7 +316,12 @@ class GpuMemory:
         return len(self.fitting(place, rooms)) >= self._per_trial
 
     def fitting(self, place: Place, rooms: Sequence[Room]) -> list[Room]:
-        """Return the GPUs on which a trial can begin now, that with the most free memory first."""
+        """Return those of the GPUs on which a trial can begin now, the most free memory first.
+
+        Args:
+            place: Device assignment of the trial.
+            rooms: Memory of the GPUs on which the trial may begin.
+        """
         fitting = [room for room in rooms if self.obstacle(place, room) is None]
         return sorted(fitting, key=lambda room: -room.free_bytes)
 
@@ -326,10 +342,16 @@ class GpuMemory:
         return None
 
     def _can_begin_alone(self, place: Place, claim_bytes: int | None, room: Room) -> bool:
-        """Return whether a trial can begin on a GPU that no other trial uses."""
-        # If other programs, such as a desktop, always use the GPU, it is never empty. Next to such
-        # programs, a trial begins if the largest measured peak fits without the margin that
-        # reservations add to it.
+        """Return whether a trial can begin on a GPU that no other trial uses.
+
+        Args:
+            place: Device assignment of the trial.
+            claim_bytes: Memory that the trial must reserve. None stands for the whole GPU.
+            room: Memory of the GPU.
+        """
+        # Other programs, such as a desktop, may always use the GPU. Then it is never empty, and a
+        # reservation, which is larger than the largest measured peak, may never fit. So a trial
+        # begins if that peak itself fits next to the programs.
         margin = _SPREAD if self._stated_bytes is None else 1.0
         if (claim_bytes or 0) <= margin * room.most_bytes:
             return True
@@ -363,11 +385,14 @@ def _growth_since_start(place: Place, used_bytes: int | None) -> int | None:
 
 
 def _by_kernel(used_by: Mapping[int, int], kernels: Collection[int | None]) -> Counter[int | None]:
-    """Return how many bytes each kernel uses with the processes that it has started.
+    """Return how many bytes of a GPU each kernel and the processes started by it use together.
 
     Args:
-        used_by: Bytes that each process uses, by its id.
-        kernels: Process ids of the kernels.
+        used_by: Bytes of the GPU that each process uses, by its id.
+        kernels: Process ids of the kernels. None for a kernel that has not started.
+
+    Returns:
+        The bytes by the kernel's process id, without kernels that do not use the GPU.
     """
     by_kernel: Counter[int | None] = Counter()
     for pid, n_bytes in used_by.items():
@@ -380,8 +405,8 @@ def _by_kernel(used_by: Mapping[int, int], kernels: Collection[int | None]) -> C
 def _kernel_of(pid: int, kernels: Collection[int | None]) -> int | None:
     """Return the kernel that has started a process, directly or indirectly. None if none has.
 
-    A kernel leads its session, in which a process stays also if its parent has ended. A shell
-    command such as `!python train.py` has a session of its own, but is below the kernel.
+    A kernel leads a session, in which a process stays even if its parent has ended. A shell command
+    such as `!python train.py` has a session of its own, but is a descendant of the kernel.
     """
     with suppress(OSError):  # The process has ended, or its id is not valid in this container.
         session = os.getsid(pid)

@@ -63,8 +63,8 @@ def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
 def _by_number(present: Sequence[Gpu]) -> dict[int, list[Gpu]]:
     """Return GPUs by their numbers in a parameters file.
 
-    The numbers are those of nvidia-smi, which the parts of a GPU share. If CUDA_VISIBLE_DEVICES is
-    set, they are positions in it.
+    The numbers are those of nvidia-smi, where all parts of a GPU have the same number. If
+    CUDA_VISIBLE_DEVICES is set, they are positions in its list, from 0.
     """
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return {position: [gpu] for position, gpu in enumerate(present)}
@@ -77,7 +77,7 @@ def _by_number(present: Sequence[Gpu]) -> dict[int, list[Gpu]]:
 def present_gpus(driver: Nvml) -> list[Gpu]:
     """Return the GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES if it is set.
 
-    Numbers in CUDA_VISIBLE_DEVICES count as in nvidia-smi.
+    A number in CUDA_VISIBLE_DEVICES is the number of a GPU in nvidia-smi.
     """
     installed = driver.installed()
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")

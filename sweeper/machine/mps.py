@@ -77,8 +77,8 @@ class Mps:
         Args:
             gpus: GPUs of the sweep.
             folder: Private folder of the sweep, with a short path.
-            token: Text with which `SWEEPER_MARK` begins in the environment of the sweep's
-                processes.
+            token: Text that only this sweep uses. In the environment of each of its processes, the
+                variable `SWEEPER_MARK` begins with it.
         """
         if not self.is_on:
             return
@@ -129,15 +129,24 @@ class Mps:
         Args:
             gpu: GPU of the trial.
             is_alone: Whether no other trial may use the GPU. Such a trial runs without MPS, so that
-                no other trial can have caused its faults. A GPU that accepts only one process is an
-                exception.
+                no other trial can have caused its faults. On a GPU that accepts only one process,
+                it runs with MPS in spite of this.
+
+        Returns:
+            The variables. Empty if the trial runs without MPS, or if the GPU has no daemon.
         """
         does_without = is_alone and not gpu.is_exclusive
         return {} if does_without else self._daemons.get(gpu.uuid, {})
 
 
 def _ask(command: str, env: Mapping[str, str]) -> str | None:
-    """Send a command to a daemon. Return its answer, or None if there is no daemon."""
+    """Send a command to an MPS daemon. Return the printed output, or None if the command fails.
+
+    Args:
+        command: Command of `nvidia-cuda-mps-control`.
+        env: Environment variables that name the daemon's folder, in addition to those of this
+            process. Empty for a daemon that the sweep has not started.
+    """
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(
             [_CONTROL],

@@ -135,7 +135,11 @@ def driver_version() -> str | None:
 
 
 def _parts(index: int) -> Iterator[Any]:
-    """Yield the handle of a GPU, or the handles of its parts. Yield nothing for a failed GPU."""
+    """Yield the handle of a GPU, or the handles of its parts (MIG). Yield none for a failed GPU.
+
+    Args:
+        index: Number of the GPU in nvidia-smi.
+    """
     try:
         whole = pynvml.nvmlDeviceGetHandleByIndex(index)
         pynvml.nvmlDeviceGetUUID(whole)
@@ -153,7 +157,12 @@ def _parts(index: int) -> Iterator[Any]:
 
 
 def _answer(ask: Callable[..., Any], *about: Any) -> Any | None:
-    """Call a function of NVML. Return its result, or None if the driver does not support it."""
+    """Call a function of NVML. Return its result, or None if NVML reports an error.
+
+    Args:
+        ask: The function.
+        *about: Arguments of the function, such as the handle of a GPU.
+    """
     try:
         return ask(*about)
     except NVMLError:

@@ -35,14 +35,14 @@ class Place:
         has_shown: Whether the trial's peak of GPU memory is known. It is known when the trial has
             reported steps or kept its GPU busy, and its memory has stopped growing.
         used_before_bytes: Bytes of the GPU's memory that other programs used when the trial began.
-            None if other trials used the GPU.
+            None if other trials used it, or if the trial has no GPU or several.
         kills_before: Number of processes that the system had killed for lack of memory when the
             trial began.
         stays: Whether the trial keeps its GPU memory while it is frozen (paused), because the
             driver has refused to move this memory to host memory.
         is_off: Whether the trial is frozen and its GPU memory was moved to host memory.
-        has_run: Whether the notebook no longer runs, so that the kernel is shutting down.
-        has_ended: Whether the trial has ended, and its kernel too.
+        has_run: Whether the notebook has stopped running, so that the kernel is shutting down.
+        has_ended: Whether the kernel has ended, too.
         pids: Ids of the trial's processes whose GPU memory was moved to host memory.
         look: Event that makes a waiting trial check again whether it can begin.
     """
@@ -82,7 +82,10 @@ class Place:
         return self.has_run or control.stop_reason is not None or control.phase is Phase.LOST
 
     def see(self, gpu: Gpu, taken_bytes: int) -> None:
-        """Record how much memory of a GPU the trial uses now."""
+        """Record how much memory of a GPU the trial uses now.
+
+        If the trial's peak is above its reservation, raise the reservation to the peak.
+        """
         self._taken[gpu.uuid] = taken_bytes
         self._peak_bytes = max(self._peak_bytes or 0, sum(self._taken.values()))
         if self.claim_bytes is not None:
@@ -123,9 +126,10 @@ class Place:
     def use(self, torch_bytes: int | None = None) -> GpuUse:
         """Return the trial's peak of GPU memory and how busy its GPUs were.
 
-        The peak is the larger one of two values: that of the driver and that of torch. If the
-        driver's value is 0, it counts only if the driver says that the GPU did no work. Otherwise,
-        the driver cannot measure memory. The peak is None if no value is left.
+        The peak is the larger one of two values: the driver's, and torch's plus what CUDA itself
+        uses. If the driver's value is 0 although the GPU did work, or may have done work, the
+        driver cannot measure memory, and its value does not count. The peak is None if neither
+        value is known.
 
         Args:
             torch_bytes: Largest GPU memory that torch has reserved, in bytes. None if unknown.

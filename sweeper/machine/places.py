@@ -65,9 +65,8 @@ _SETTLED_S = 10.0
 #: fraction of the total memory that CUDA reports, which is up to 4 % less than the total that NVML
 #: reports. A trial that uses exactly the stated memory must not fail because of this difference.
 _CAP = 1.05
-#: A sweep counts as alone on its machine if the kernels of other sweeps use little host memory. Of
-#: their memory and the free memory together, at least this share must be free (chosen, not
-#: measured).
+#: A sweep counts as alone on its machine if the kernels of other sweeps use little host memory: of
+#: the sum of their memory and the free memory, at least this share is free (chosen, not measured).
 _EMPTY_SHARE = 0.95
 #: A trial is frozen (its kernel is paused) only if this many times its memory is free on the
 #: machine (chosen, not measured): once for the trial that gets its slot, and once for the growth of
@@ -80,7 +79,7 @@ class StoppedWaiting(Exception):
 
 
 class NoGpuLeftError(Exception):
-    """All GPUs of the sweep have failed or no longer answer."""
+    """Fewer GPUs work than a trial needs. The others have failed or no longer answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,8 @@ class Wait:
     """The reason why a trial waits, in words.
 
     Attributes:
-        what: Reason. Users are told whenever it changes.
-        details: Figures and names, which change often. May be empty.
+        what: What the trial waits for. Users are told whenever it changes.
+        details: Figures and names about it, which change often. May be empty.
         is_for_others: Whether no trial of this sweep runs, so that the sweep waits for other sweeps
             or programs.
         blocked: Frozen (paused) trials that use what the trial waits for.
@@ -242,8 +241,8 @@ class Places:
 
         Args:
             folder: Private folder of the sweep, with a short path.
-            token: Text with which `SWEEPER_MARK` begins in the environment of the sweep's
-                processes.
+            token: Text that only this sweep uses. In the environment of each of its processes, the
+                variable `SWEEPER_MARK` begins with it.
         """
         self._token = token
         self.mps.start(self.gpus, folder=folder, token=token)
@@ -268,7 +267,7 @@ class Places:
 
         Raises:
             StoppedWaiting: The trial was stopped while it waited.
-            NoGpuLeftError: No GPU is left for the trial.
+            NoGpuLeftError: Fewer GPUs work than the trial needs.
         """
         place = Place(spec=spec, running=running)
         # A signal handler may stop the trial, and must not wait for a lock. So a stop only sets the
@@ -287,7 +286,10 @@ class Places:
                 self._vacate(place)
 
     def leave_behind(self, place: Place) -> None:
-        """Stop using the GPUs of a trial, because even SIGKILL did not end its kernel."""
+        """Begin no more trials on a trial's GPUs, because even SIGKILL did not end its kernel.
+
+        If the trial has no GPU, only warn.
+        """
         why = (
             f"process {place.running.points.pid} of trial {place.spec.run_id} has not ended after "
             "SIGKILL, because a driver or a disk hangs"
@@ -299,7 +301,11 @@ class Places:
             _log.warning("%s; the sweep continues without it", why)
 
     def machine_of(self, place: Place) -> Machine:
-        """Return what this machine can do when a trial is frozen, as functions for this trial."""
+        """Return the functions that are called when a trial is frozen or thawed on this machine.
+
+        Two of them return why the trial cannot be frozen now, and whether its GPU memory can be
+        moved to host memory. The two others move this memory there and back (see `Machine`).
+        """
         return Machine(
             blocked=partial(self._blocked, place),
             can_leave_gpu=partial(self._can_leave, place),
@@ -351,9 +357,10 @@ class Places:
         return Blocked() if does_wait else self._blocked_on_gpu(other, rooms)
 
     def _blocked_on_host(self) -> Blocked:
-        """Return the frozen trials, because their host memory keeps another trial from beginning.
+        """Return all frozen trials, because they use what another trial lacks on this machine.
 
-        While a kernel is shutting down, return no trial, because its end will free memory.
+        They use host memory, open files, processes and threads. While any kernel is shutting down,
+        return no trial, because its end will free some of these.
         """
         places = self._gpus.places
         if any(place.is_ending for place in places):
@@ -363,9 +370,9 @@ class Places:
     def _blocked_on_gpu(self, place: Place, rooms: Sequence[Room]) -> Blocked:
         """Return the frozen trials whose GPU memory a trial needs.
 
-        Return none if the trial can begin as soon as ending kernels are gone or the memory peaks of
-        running trials are known. Return none also if the trial could not begin even without the
-        frozen trials.
+        Return no trials if the trial can begin as soon as ending kernels are gone or the memory
+        peaks of running trials are known. Return no trials also if the trial could not begin even
+        without the frozen trials.
 
         Args:
             place: Device assignment of the trial.
@@ -434,12 +441,12 @@ class Places:
         try:
             take_off(self._checkpoints, place.pids, group=group)
         except SuspensionError as error:
-            _log.warning("trial %s is lost while it leaves its GPU: %s", place.spec.run_id, error)
+            _log.warning("trial %s is lost, and runs again: %s", place.spec.run_id, error)
             end(group)
             return False
         except DriverError as error:
             place.stays = True
-            _log.warning("trial %s keeps its GPU while frozen: %s", place.spec.run_id, error)
+            _log.warning("the frozen trial %s keeps its GPU memory: %s", place.spec.run_id, error)
             return False
         with self._lock:
             place.is_off = True
@@ -478,7 +485,7 @@ class Places:
         self._note_change()
 
     def _note_change(self) -> None:
-        """Publish that memory was freed, and let the first trial in the queue check again."""
+        """Publish the present reservations, and let the first trial in the queue check again."""
         self._gpus.publish()
         self._wake()
 
@@ -496,8 +503,9 @@ class Places:
     ) -> TrialOutcome:
         """Return the outcome of a trial that has ended, with its use of GPUs and the final reason.
 
-        Whether other trials used the same memory or GPU decides the reason of a failure. The peak
-        of a trial that completed or was pruned decides how much memory later trials reserve.
+        Whether other trials used the same memory or GPU decides the reason of a failure. Also
+        remember the peak of a trial that completed or was pruned, because it decides how much
+        memory later trials reserve.
 
         Args:
             place: Device assignment of the trial.
@@ -528,8 +536,8 @@ class Places:
         is_next_to_sweep = not self._shares_machine and self._is_next_to_sweep()
         failed = [gpu.uuid for gpu in place.gpus if not self._gpus.works(gpu)]
         has_mps = any(map(self.mps.serves, place.gpus))
-        # A trial with a limit in torch could not use the whole GPU, so it may still fit there
-        # without this limit.
+        # If torch had a limit for the trial, the trial could not use the whole GPU. It may fit
+        # there without this limit.
         had_whole_gpu = place.is_alone_on_gpu and place.memory_fraction is None
         has_small_gpu = any(map(self._gpus.is_small, place.gpus))
         return Circumstances(
@@ -543,7 +551,11 @@ class Places:
         )
 
     def _is_next_to_sweep(self) -> bool:
-        """Return whether kernels of this user's other sweeps use much of this machine's memory."""
+        """Return whether kernels of this user's other sweeps use much of this machine's memory.
+
+        Much is more than a twentieth of the sum of their memory and the free memory. False if the
+        free memory is not known.
+        """
         free_bytes = available_bytes(self._root)
         if free_bytes is None:
             return False
@@ -577,6 +589,10 @@ class Places:
         """Wait in the queue until a trial can begin, and reserve its memory.
 
         Call `tell` with what the trial waits for, whenever that changes.
+
+        Raises:
+            StoppedWaiting: The trial was stopped, or has ended, while it waited.
+            NoGpuLeftError: Fewer GPUs work than the trial needs.
         """
         told = ""
         control = place.running.control
@@ -670,7 +686,10 @@ class Places:
         needed = self._resources.gpus_per_trial
         rooms = self._gpus.rooms(place)
         if len(rooms) < needed:
-            raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
+            raise NoGpuLeftError(
+                f"too few GPUs work for a trial (GPUs that work: {len(rooms)}, needed: {needed}); "
+                "the other GPUs have failed or no longer answer"
+            )
         fitting = self._gpus.fitting(place, rooms)
         if len(fitting) >= needed:
             self._begin(place, sorted(fitting[:needed], key=lambda room: room.gpu.uuid))
@@ -707,9 +726,9 @@ class Places:
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
 
     def _note_start(self, place: Place, rooms: Sequence[Room]) -> None:
-        """Store what a trial gets when it begins, and who else uses its GPU at that moment.
+        """Store what a trial gets when it begins, and whether others use its GPU at that moment.
 
-        This is not done again when the trial was frozen and returns to its GPU.
+        Do not call this when a frozen trial returns to its GPU.
         """
         place.kills_before = oom_kills(self._root)
         if not rooms:

@@ -22,8 +22,10 @@ class Circumstances:
     Attributes:
         fault: Fault that the trial's message reports. None if it reports no known fault.
         has_gpu: Whether the sweep gave the trial a GPU.
-        had_gpu_memory: Whether the trial could use all memory of its GPU.
-        had_host_memory: Whether it is known that no other trial ran at the same time.
+        had_gpu_memory: Whether the trial could use all memory of its GPU, and no other GPU of the
+            sweep has clearly more.
+        had_host_memory: Whether the trial could use all memory of the machine, because it is known
+            that no other trial ran there at the same time.
         shared_with_sweep: Whether the trial ran alone in its sweep, but next to another sweep.
         shares_by_mps: Whether the trial shared its GPU through MPS. Another trial may then have
             caused the error.
@@ -42,10 +44,11 @@ class Circumstances:
 def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
     """Return the outcome of a failed trial, corrected by the conditions under which it ran.
 
-    - A trial that ran out of memory although it ran alone is infeasible: no trial with its params
-      fits into memory.
-    - A trial that ran out of memory alone in its sweep, but next to another sweep, ends as stopped,
-      so that it runs again.
+    - A trial that ran out of memory although it could use all of it is infeasible: no trial with
+      its params fits into memory. If its message can also mean another error
+      (`Fault.MAYBE_GPU_MEMORY`), its reason becomes `cell_error` instead.
+    - A trial that ran out of host memory alone in its sweep, but next to another sweep, ends as
+      stopped, so that it runs again.
     - A trial whose GPU has failed or no longer answers ends as stopped, so that it runs again on
       another GPU.
     - A trial that shared its GPU through MPS and failed with a CUDA error gets the reason

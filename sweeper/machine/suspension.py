@@ -81,8 +81,8 @@ def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -
         group: Process group of the trial.
 
     Raises:
-        DriverError: The driver has refused. The processes keep their GPU memory, as before.
-        SuspensionError: The driver has refused, and could not undo what it had done.
+        DriverError: The driver has refused. The processes have their GPU memory, as before.
+        SuspensionError: The driver has refused, and what it had done could not be undone.
     """
     undo: list[tuple[Callable[[int], None], int]] = []
     _signal(group, signal.SIGCONT)
@@ -126,12 +126,25 @@ def bring_back(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int)
 
 
 def end(group: int) -> None:
-    """Kill a trial's processes, because they cannot continue."""
+    """Kill all processes of a trial's process group, because they cannot continue.
+
+    Args:
+        group: Id of the process group.
+    """
     _signal(group, signal.SIGKILL)
 
 
 def _call(pid: int, method: str, **options: int) -> None:
-    """Call a method of cuda-core's `Process` for a process."""
+    """Call a method of cuda-core's `Process` for the process with this id.
+
+    Args:
+        pid: Id of the process.
+        method: Name of the method: `lock`, `checkpoint`, `restore` or `unlock`.
+        **options: Arguments of the method.
+
+    Raises:
+        DriverError: The call has failed.
+    """
     from cuda.core.checkpoint import Process
 
     try:

@@ -29,9 +29,9 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
     saved in `./artifacts/by-hand`.
 
     Args:
-        path: File or folder to copy. Symbolic links are followed. No other trial may write it: all
-            trials run in the notebook's folder, and could overwrite a file there before it is
-            copied.
+        path: File or folder to copy. Symbolic links are followed. Use a path that differs between
+            trials, because all trials run in the notebook's folder: another trial could overwrite
+            the file before it is copied.
         name: Name of the artifact, without slashes. Default: the last part of the path.
 
     Returns:
@@ -39,7 +39,8 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
 
     Raises:
         FileNotFoundError: There is no such file or folder.
-        ValueError: The name is not a plain file name.
+        ValueError: The name is not a plain file name, or `path` is a folder that contains the
+            trial's artifacts.
         OSError: The disk is full or the folder is read-only. In a trial, this is raised after one
             minute of repeated attempts. The artifact that was saved before still exists.
     """
@@ -59,7 +60,8 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         )
     folder = Path(os.path.abspath(trial().artifact_folder))
     place = folder / name
-    if place.exists() and source.samefile(place):  # A library wrote the artifact in place.
+    if place.exists() and source.samefile(place):
+        # `path` is the artifact itself: a library has written it into the artifact folder.
         return place
     if folder.is_relative_to(source):
         raise ValueError(
@@ -89,7 +91,7 @@ def _copy(source: Path, place: Path) -> None:
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
         if place.is_dir() or (source.is_dir() and place.exists()):
-            os.replace(place, before)  # `os.replace` does not replace folders.
+            os.replace(place, before)  # Otherwise, the next `os.replace` would fail.
         os.replace(beside, place)
     finally:
         for rest in (beside, before):

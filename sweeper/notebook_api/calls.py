@@ -76,12 +76,16 @@ def _made(folder: str) -> Path:
 class TrialPruned(Exception):
     """Raised by `report` in a trial that the pruner ends early. Do not catch it.
 
+    A function of a library raises it, too, if the values that it logs count as reports.
+
     `finally` blocks run. A pruned trial does not count as failed.
     """
 
 
 class TrialStopped(Exception):
     """Raised by `report` in a trial that is stopped, alone or with its sweep. Do not catch it.
+
+    A function of a library raises it, too, if the values that it logs count as reports.
 
     `finally` blocks run, and may save a checkpoint. If the trial was stopped with its sweep, the
     next sweep of the study runs it again. A trial that you stopped alone is not run again.
@@ -143,9 +147,12 @@ def report(step: int, **metrics: Any) -> None:
 def observed(point: Point) -> None:
     """Send the sweep a point (values at one step) that a library has logged.
 
+    In a notebook that is run by hand, do nothing.
+
     Raises:
-        TrialPruned: As `report` raises it.
-        TrialStopped: As `report` raises it.
+        TrialPruned: The pruner ends the trial early.
+        TrialStopped: The trial or its sweep is being stopped, and the notebook has not called
+            `should_stop`.
     """
     path = os.environ.get(REPORTS_VARIABLE)
     if path is not None and send(path, point.encode()):
@@ -190,10 +197,11 @@ def should_stop() -> bool:
 
 
 def _stop_request() -> dict[str, str] | None:
-    """Return the sweep's request to stop, with the keys `kind` and `message`.
+    """Read the sweep's request that this trial should stop.
 
     Returns:
-        None if the trial may continue.
+        `kind`, a value of `StopReason`, and `message`, the reason for people. None if the trial may
+        continue.
     """
     stop_file = os.environ.get(STOP_VARIABLE)
     if stop_file is None or not Path(stop_file).exists():
@@ -203,11 +211,11 @@ def _stop_request() -> dict[str, str] | None:
 
 
 def _announce(fact: str, *, is_new: bool = False) -> None:
-    """Send a fact to the sweep, if this notebook runs in a sweep.
+    """Tell the sweep a fact about this notebook, if the notebook runs in a sweep.
 
     Args:
         fact: Key of the message, such as `STOPPING`.
-        is_new: Whether to send the fact at each call. If not, each process sends it only once.
+        is_new: Whether to send the message even if this process has already sent it.
     """
     path = os.environ.get(REPORTS_VARIABLE)
     if path is None or (fact in _announced and not is_new):
@@ -217,10 +225,12 @@ def _announce(fact: str, *, is_new: bool = False) -> None:
 
 
 def score(**metrics: Any) -> None:
-    """State final values that differ from the last reported ones.
+    """State final values of scores. They count instead of reported values of the same names.
+
+    A metric that is only reported needs no call: its final value is computed from its reports.
 
     Args:
-        **metrics: Values that `float()` accepts.
+        **metrics: Final values by name. `float()` must accept each value.
 
     Raises:
         TypeError: A value is not a number.
@@ -241,5 +251,5 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 _reporter = Reporter()
-#: Facts that this process has sent to the sweep.
+#: Keys of the messages, such as `STOPPING`, that this process has already sent to the sweep.
 _announced: set[str] = set()

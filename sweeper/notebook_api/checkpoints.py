@@ -30,8 +30,8 @@ from .generators import random_states, restore_random_states
 
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PICKLE = "content.pkl"
-#: Whether the last checkpoint was left out because it could not be written. If so, the next
-#: checkpoint is tried only once.
+#: Whether the last checkpoint was left out because it could not be written. If so, the write of the
+#: next checkpoint is not repeated for a minute, but tried only once.
 _left_out = False
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
@@ -54,14 +54,14 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
             numbers, text, lists, dicts, numpy arrays, tensors.
 
     Returns:
-        Path of the checkpoint. If it was left out, path of the previous checkpoint, which may not
-        exist.
+        Path of the checkpoint. If it was left out, path of the newest earlier checkpoint. If there
+        is none, a path that does not exist.
 
     Raises:
         ValueError: `keep` is less than 1.
         TypeError: A value cannot be stored. Nothing was written.
         OSError: The disk is full or the folder is read-only. Raised only in a notebook that is run
-            by hand. The last checkpoint still exists.
+            by hand. The previous checkpoint still exists.
     """
     if not isinstance(keep, int) or keep < 1:
         raise ValueError(f"save_checkpoint(keep=…): expected 1 or more, got {keep!r}")
@@ -115,8 +115,8 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
         saved = sweeper.load_checkpoint(model=model, optimizer=optimizer, loader=loader)
         first = (saved or {"epoch": -1})["epoch"] + 1
 
-    Call it when all objects are built, right before the first epoch. An incomplete or changed file
-    is skipped with a warning.
+    Call it when all objects are built, right before the first epoch. A file whose checksums show
+    that it is incomplete or was changed is skipped with a warning.
 
     Args:
         **state: Objects with a `load_state_dict()`, with the names under which they were saved.
@@ -136,9 +136,9 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
             if not _can_load(target):
                 raise ValueError(
                     f"load_checkpoint({name}=…): expected an object with a load_state_dict(), such "
-                    f"as a model or sweeper.seeded_loader(…); got a {type(target).__name__}; if "
-                    f"it has no state, leave {name} out here and in save_checkpoint; plain values "
-                    "are for save_checkpoint only"
+                    f"as a model or sweeper.seeded_loader(…); got a {type(target).__name__}; leave "
+                    f"{name} out here: load_checkpoint returns the other saved values, such as "
+                    "numbers and lists, in a dict"
                 )
         return None
     path, content = found
@@ -177,7 +177,9 @@ def is_checkpoint(name: str) -> bool:
 
 
 def content_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a checkpoint, as `save_checkpoint` describes it.
+    """Collect what a checkpoint stores, but write nothing.
+
+    These are the states of objects, the other values, and the states of the random generators.
 
     Args:
         state: Objects and values to store, by name.
@@ -213,8 +215,9 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
     for name, target in state.items():  # Check all objects before any of them is changed.
         if name not in states or not _can_load(target):
             raise ValueError(
-                f"load_checkpoint({name}=…): expected one of {', '.join(states)}, whose state is "
-                f"in {path}, and an object with a load_state_dict(); got a {type(target).__name__}"
+                f"load_checkpoint({name}=…): expected the name of a saved state "
+                f"({', '.join(states)} in {path}) and an object with a load_state_dict(); got "
+                f"{name} and a {type(target).__name__}"
             )
     for name, target in state.items():
         try:
@@ -229,7 +232,10 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
 
 
 def has_state(value: Any) -> bool:
-    """Return whether a checkpoint stores the state of an object instead of the object itself."""
+    """Return whether a value is an object with a `state_dict()`.
+
+    A checkpoint stores the state of such an object, and any other value as it is.
+    """
     return callable(getattr(value, "state_dict", None)) and not isinstance(value, type)
 
 
@@ -238,7 +244,13 @@ def _can_load(value: Any) -> bool:
 
 
 def _check_plain(name: str, value: Any) -> None:
-    """Refuse a container of objects with a `state_dict()`, because loading cannot restore them."""
+    """Check that a value contains no object with a `state_dict()`.
+
+    `load_checkpoint` could not restore an object in a list, tuple or mapping.
+
+    Raises:
+        TypeError: The value contains such an object.
+    """
     if has_state(value):
         reason = f"pass the {type(value).__name__} in it under its own name"
         raise _not_storable(name, value, reason)

@@ -40,7 +40,7 @@ _BATCHES = 10
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check. It is true if the check has passed.
+    """Result of a check. `bool(result)` is true if the check has passed.
 
     Attributes:
         check: Name of the check.
@@ -102,7 +102,8 @@ def overfits_one_batch(
 
     A model that cannot do this has a bug in its layers, its loss or its labels. The copy is in
     training mode, and Adam trains it until its loss has reached the target. Use a batch of 8 to 64
-    samples. The check needs memory for the model, its gradients and twice its weights.
+    samples. In addition to the model, the check needs memory for the copy, for its gradients, and
+    for the state of Adam, which is twice as large as the trainable weights.
 
     Args:
         model: torch module. It is not changed.
@@ -138,8 +139,8 @@ def overfits_one_batch(
             can_learn = math.isfinite(losses[-1]) and loss.requires_grad
             if losses[-1] <= aim or not can_learn or done == steps:
                 break
-            # The usual call `backward` would also change the gradients of other modules on which
-            # the loss depends.
+            # The usual call `backward` would also change the gradients of modules outside of the
+            # copy, if the loss depends on them.
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             for parameter, gradient in zip(parameters, gradients):
                 parameter.grad = gradient
@@ -282,12 +283,23 @@ def _states(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[str]:
-    """Return the names of the parts that differ, or that only one of two values has."""
+    """Return the names of the parts of two values that differ, or that only one value has.
+
+    Args:
+        left: Digests of the parts of one value, by name; see `_digests`.
+        right: Digests of the parts of the other value.
+    """
     return [place for place in {**left, **right} if left.get(place) != right.get(place)]
 
 
 def _digests(value: Any, place: str = "") -> dict[str, bytes]:
-    """Return a digest of the bits of each part of a value, by names such as `model.weight`."""
+    """Return a digest of the bits of each part of a value, by the name of the part.
+
+    Args:
+        value: Value whose mappings, lists and tuples are split into their parts.
+        place: Name of the value, with which the names of its parts begin. If it is `model`, a part
+            has a name such as `model.weight`.
+    """
     found: dict[str, bytes] = {}
     if isinstance(value, Mapping):
         for key, part in value.items():
@@ -307,7 +319,7 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=4)
-        self.fast = True  # Without references between parts, equal values have equal bytes.
+        self.fast = True  # Do not refer to an earlier part, so that equal values have equal bytes.
 
     def persistent_id(self, value: Any) -> Any:
         torch = sys.modules.get("torch")

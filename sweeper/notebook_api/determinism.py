@@ -67,7 +67,10 @@ def seed_everything(seed: int, strict: bool = False) -> None:
 
 
 def _set_float32_precision(torch: Any) -> None:
-    """Set matrix products of float32 on GPUs to full precision. Warn if they used TF32 before."""
+    """Make torch compute matrix products of float32 on GPUs in full precision, without TF32.
+
+    Warn if TF32 was allowed before.
+    """
     matmul = torch.backends.cuda.matmul
     # Since torch 2.9, the setting for TF32 has a new name, and the old names may cause warnings.
     before = getattr(matmul, "fp32_precision", None) or matmul.allow_tf32
@@ -95,10 +98,11 @@ def seeded_loader(
     """Build a torch DataLoader whose batches are equal to the last bit for any `num_workers`.
 
     The order of an epoch depends on (seed, epoch). Before each sample, the global generators of
-    `random`, numpy and torch (CPU) are seeded with (seed, epoch, index). So augmentation is the
-    same for the same seed, and differs between epochs. A generator of the dataset itself is not
-    seeded. The random states of the training do not change. A `sampler` or `batch_sampler` among
-    the options decides the order. An IterableDataset gives the same batches only for the same
+    `random`, numpy and torch (CPU) are seeded with (seed, epoch, index). If a sampler is given, the
+    position of the sample (or of its batch) in the epoch is part of this seed, too. So augmentation
+    is the same for the same seed, and differs between epochs. A generator of the dataset itself is
+    not seeded. The random states of the training do not change. A `sampler` or `batch_sampler`
+    among the options decides the order. An IterableDataset gives the same batches only for the same
     number of workers.
 
     Each `for` loop over the loader is the next epoch, from 0. `state_dict()` contains the next
@@ -157,7 +161,10 @@ class _Key(NamedTuple):
     Attributes:
         epoch: Number of the epoch, from 0.
         index: Index of the sample in the user's dataset.
-        turn: Number that tells repetitions of a sample within an epoch apart.
+        turn: Position of the sample in the epoch, from 0, if the user has given a `sampler`. With a
+            `batch_sampler`, position of the batch. Otherwise 0. A sample that is repeated within an
+            epoch gets other random numbers, unless it is repeated in the same batch of a
+            `batch_sampler`.
     """
 
     epoch: int
@@ -166,7 +173,10 @@ class _Key(NamedTuple):
 
 
 class _KeySampler:
-    """Yields the keys (or lists of keys) of one epoch after another."""
+    """Yields the keys (see `_Key`) of an epoch's samples. Each iteration is the next epoch.
+
+    If the user has given a `batch_sampler`, it yields a list of keys for each batch.
+    """
 
     def __init__(
         self, dataset: Any, seed: int, sampler: Any, *, shuffle: bool, in_batches: bool
@@ -206,7 +216,10 @@ class _KeySampler:
 
 
 class _LoaderState:
-    """Saves and restores the next epoch of a loader, by methods with the names that torch uses."""
+    """The methods `state_dict` and `load_state_dict` of a loader.
+
+    They save and restore its next epoch, and the generator that seeds its workers.
+    """
 
     def __init__(self, keys: _KeySampler | None, generator: Any) -> None:
         self._keys, self._generator = keys, generator

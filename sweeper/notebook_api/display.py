@@ -34,7 +34,11 @@ class Reporter:
         self._is_flushed_by: Any = None
 
     def send(self, point: Point) -> None:
-        """Send a point to the sweep, if there is a sweep. Display the point if IPython runs."""
+        """Send a point to the sweep, if there is a sweep.
+
+        If IPython runs, also add the point to the table below the cell, which is drawn at once or
+        later. A child that the kernel has forked displays nothing.
+        """
         path = os.environ.get(REPORTS_VARIABLE)
         is_sent = path is not None and send(path, point.encode())
         # Without IPython, as in a plain script, there is no display.
@@ -59,7 +63,11 @@ class Reporter:
                 self._is_flushed_by = shell
 
     def _flush(self, shell: Any) -> None:
-        """Display the last point at the end of a cell."""
+        """Update the table at the end of a cell, if points came since the last update.
+
+        Args:
+            shell: IPython's shell.
+        """
         with self._lock:
             if self._is_behind:
                 self._show(shell, None, update=True)
@@ -76,8 +84,8 @@ class Reporter:
                 update=update,
             )
         except Exception:
-            # IPython flushes `sys.stdout`, which the notebook may have closed or replaced. Only a
-            # display that carries a point is needed.
+            # IPython flushes `sys.stdout`, which the notebook may have closed or replaced. Ignore
+            # the error, unless the display is the only way in which the point reaches the sweep.
             if point is not None:
                 raise
         self._displayed_at_s = time.monotonic()

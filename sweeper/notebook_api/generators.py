@@ -47,7 +47,11 @@ def restore_random_states(states: Mapping[str, Any]) -> None:
 
 
 def seed_generators(*key: object) -> None:
-    """Seed `random`, numpy and torch (CPU) with a hash of any values, but not CUDA's generator."""
+    """Seed `random`, numpy and torch (CPU), but not CUDA's generator.
+
+    Args:
+        *key: Values whose hash is the seed, such as a seed and an epoch.
+    """
     import torch
 
     digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
@@ -66,7 +70,7 @@ def random_states_kept(*, of_cuda: bool = True) -> Iterator[None]:
     """Restore the global random states after the block.
 
     Args:
-        of_cuda: Whether to include the states of CUDA, if it is initialized.
+        of_cuda: Whether to restore the states of CUDA, too, if it was initialized before the block.
     """
     states = random_states(of_cuda=of_cuda)
     try:
@@ -77,7 +81,11 @@ def random_states_kept(*, of_cuda: bool = True) -> Iterator[None]:
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Load data as in a worker process: on one thread, without a change of the random states."""
+    """Run a block that loads data as it would run in a worker process of a loader.
+
+    torch uses one thread. After the block, the global random states are as before the block, except
+    those of CUDA. In a worker process, the block runs unchanged.
+    """
     import torch
 
     if torch.utils.data.get_worker_info() is not None:

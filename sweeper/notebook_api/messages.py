@@ -47,7 +47,14 @@ class _Word(str, Enum):
 
 
 class StopReason(_Word):
-    """Why a running trial is asked to stop."""
+    """Why a running trial is asked to stop.
+
+    Attributes:
+        INTERRUPTED: Its sweep, or the worker that runs it, is being stopped.
+        BY_HAND: A user has stopped this trial for good.
+        TIME_LIMIT: The trial has reached its time limit.
+        PRUNED: The pruner ends the trial early.
+    """
 
     INTERRUPTED = "interrupted"
     BY_HAND = "by_hand"
@@ -56,13 +63,21 @@ class StopReason(_Word):
 
 
 class PointSource(_Word):
-    """Way in which a notebook has stated the values of a point."""
+    """Way in which a notebook has stated the values of a point.
 
-    REPORTED = "reported"  # By a call of `report` or `score`.
-    OBSERVED = "observed"  # By a library, such as Keras's `fit`.
-    LOGGED = "logged"  # By MLflow's `log_metric`, so the trial's run in MLflow already has it.
-    DISPLAYED = "displayed"  # By scrapbook's `glue` or papermill's `record`, as a cell's output.
-    PRINTED = "printed"  # As printed text that matches a pattern of the parameters file.
+    Attributes:
+        REPORTED: By a call of `report` or `score`.
+        OBSERVED: By a library, such as Keras's `fit`.
+        LOGGED: By MLflow's `log_metric`, so the trial's run in MLflow already has them.
+        DISPLAYED: By scrapbook's `glue` or papermill's `record`, as a cell's output.
+        PRINTED: As printed text that matches a pattern of the parameters file.
+    """
+
+    REPORTED = "reported"
+    OBSERVED = "observed"
+    LOGGED = "logged"
+    DISPLAYED = "displayed"
+    PRINTED = "printed"
 
 
 @dataclass(frozen=True)
@@ -99,7 +114,7 @@ class Point:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Point:
-        """Decode the output of `encode`. All numbers are the same to the last bit."""
+        """Return the point that `encode` has encoded. Its numbers are equal to the last bit."""
         return cls(
             step=data["step"],
             metrics={_encodable(name): float(value) for name, value in data["metrics"].items()},
@@ -109,9 +124,10 @@ class Point:
 
 
 def _encodable(name: str) -> str:
-    """Return a name that UTF-8 can encode.
+    """Replace each character of a name that UTF-8 cannot encode by `?`.
 
-    A metric may be named after a file, and a file name may contain bytes that are no text.
+    Such characters stand for bytes that are no text. They come from file names, which a notebook
+    may use as names of metrics.
     """
     return name.encode("utf-8", "replace").decode()
 

@@ -25,8 +25,8 @@ from .messages import OBSERVED_VARIABLE, Point, PointSource
 #: Longest wait for the trial's run in MLflow, which another process creates, in seconds (chosen,
 #: not measured). The wait begins with MLflow's first answer.
 _RUN_LIMIT_S = 60.0
-#: Longest wait for MLflow's first answer, in seconds: the time for which MLflow's client repeats a
-#: call.
+#: Longest wait for MLflow's first answer, in seconds. By default, MLflow's client repeats a failed
+#: call for about this time.
 _AWAY_LIMIT_S = 240.0
 #: Time between two checks for the run, in seconds (chosen, not measured).
 _LOOK_S = 0.2
@@ -51,7 +51,11 @@ def observe(module: Any) -> None:
 
 
 def _how_to_observe() -> dict[str, Any]:
-    """Return the content of `OBSERVED_VARIABLE`. Empty in a notebook that is run by hand."""
+    """Return how the sweep wants this notebook's libraries to be observed.
+
+    The keys are those of the JSON in `OBSERVED_VARIABLE`. There are none in a notebook that is run
+    by hand.
+    """
     known: dict[str, Any] = json.loads(os.environ.get(OBSERVED_VARIABLE, "{}"))
     return known
 
@@ -62,9 +66,10 @@ def _report(
     values: Mapping[Any, Any],
     source: PointSource = PointSource.OBSERVED,
 ) -> None:
-    """Report those values of a library that are numbers.
+    """Send the sweep those values of a library that are numbers.
 
-    If several libraries use the same name, only the values of the first one are reported.
+    If several libraries use the same name for a metric, only the values of the first library are
+    reported.
 
     Args:
         library: Name of the library.
@@ -85,9 +90,9 @@ def _report(
 
 
 class _NoStep(int):
-    """Stands for a step that is not given.
+    """Marks a call of MLflow without a step.
 
-    MLflow's code evaluates `step or 0`. This object is true, so it remains the step.
+    MLflow's code evaluates `step or 0`. This object counts as true, so it is not replaced by 0.
     """
 
     def __bool__(self) -> bool:
@@ -98,14 +103,15 @@ _NO_STEP = _NoStep()
 
 
 def _step_of(name: str, step: int | None, *, run: str = "") -> int:
-    """Return the step of a value. If no step is given, count the values of the series.
+    """Return the step of a value. A value without a step gets the next number of its series.
 
-    The count continues that of earlier attempts at the trial.
+    Each call without a step increases the number by 1. The first number is 0. For a series of the
+    trial, it is the number after the last step of the series in the earlier attempt, if any.
 
     Args:
         name: Name of the series.
         step: Step that the notebook has given. None or `_NO_STEP` if it has given none.
-        run: Id of an MLflow run other than the trial's, which has its own counts.
+        run: Id of an MLflow run other than the trial's. Empty for a series of the trial.
     """
     if step is not None and step is not _NO_STEP:
         return step
@@ -136,7 +142,7 @@ def _replace(owner: Any, name: str, substitute: _Substitute) -> None:
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             given = parameters.bind(*arguments, **options)
-        except TypeError:  # The library's own error names the function.
+        except TypeError:  # Let the library raise its own error about wrong arguments.
             return function(*arguments, **options)
         return substitute(lambda: function(*given.args, **given.kwargs), given.arguments)
 
@@ -144,7 +150,13 @@ def _replace(owner: Any, name: str, substitute: _Substitute) -> None:
 
 
 def _after(owner: Any, name: str, report: Callable[[Mapping[str, Any]], None]) -> None:
-    """Call `report` after each call of a library's function, with its arguments by name."""
+    """Call `report` after each call of a library's function, unless the call raises an error.
+
+    Args:
+        owner: Class or module of the library's function.
+        name: Name of the library's function.
+        report: Function that gets the arguments of the library's function, by name.
+    """
 
     def call(go_on: Any, given: Mapping[str, Any]) -> Any:
         result = go_on()
@@ -242,7 +254,7 @@ def _tensorboard(module: Any) -> None:
 
 
 def _mlflow(module: Any) -> None:
-    """Direct MLflow's calls into the run of the trial, and use its metrics as points."""
+    """Make the notebook's MLflow calls use the trial's run, and use the run's metrics as points."""
     known = _how_to_observe()
     uri, version = known["mlflow"]["uri"], known["mlflow"]["version"]
     is_same_version = module.__version__.split(".")[:2] == version.split(".")[:2]
@@ -348,30 +360,44 @@ class _RunOfTrial:
         return [str(run.info.run_id) for run in found]
 
     def _is_away(self, error: Exception) -> bool:
-        """Return whether a call has failed because MLflow is unavailable."""
-        # A proxy's answer to a call about files is an `OSError` of `requests`, without a code.
+        """Return whether a call has failed because MLflow is unavailable.
+
+        If the error leaves this open, ask MLflow for the trial's run to find out.
+
+        Args:
+            error: Error that the call has raised.
+        """
+        # A call about files through a proxy fails with an `OSError` of `requests`, without a code.
+        # It is handled like an internal error: only a further call shows if MLflow is unavailable.
         code = getattr(error, "error_code", _INTERNAL)
         return code == _LOCKED or (code == _INTERNAL and self._found() is None)
 
     def use_folder(self) -> None:
-        """Use the temporary folder as the store from now on."""
+        """Use the temporary folder as MLflow's store from now on."""
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow refuses a folder without this.
         self._set_uri(self._trial["temporary"])
         self._is_in_folder = True
 
     def _temporary(self) -> str:
-        """Create a run in the temporary folder, which is the store from now on. Return its id."""
+        """Use the temporary folder as MLflow's store from now on, and create a run there.
+
+        Return the id of the new run.
+        """
         self.use_folder()
         experiment_id = self._set_experiment(self._trial["study"]).experiment_id
         return str(self._module.MlflowClient().create_run(experiment_id).info.run_id)
 
     @property
     def is_known(self) -> bool:
-        """Whether the run was looked up."""
+        """Whether the run's id is known, because an earlier call has needed it."""
         return "id" in vars(self)
 
     def has(self, run_id: str) -> bool:
-        """Return whether an id is the run's id now, or was it before MLflow became unavailable."""
+        """Return whether an id is the id of the trial's run.
+
+        If MLflow became unavailable, and a run in the temporary folder took its place, the ids of
+        both runs count.
+        """
         return run_id == self.id or run_id == self._earlier_id
 
     def client(self, known: Any) -> Any:
@@ -397,16 +423,17 @@ class _RunOfTrial:
                 if not self._is_in_folder and self._is_away(error):
                     _warn("MLflow is unavailable")
                     self._earlier_id, vars(self)["id"] = self.id, self._temporary()
-            # Make the call again if the run was moved to the folder, here or by a part of the call.
+            # Make the call again if the temporary folder became the store during this call: in the
+            # lines above, in `call` itself, or in another thread.
             if was_in_folder or not self._is_in_folder:
                 raise
             return call()
 
     def experiment(self) -> Any:
-        """Return the experiment of the run."""
+        """Return MLflow's experiment that contains the run."""
 
         def found() -> Any:
-            run_id = self.id  # This may change the store, so it comes before the client is made.
+            run_id = self.id  # First, because it may change the store that the client uses.
             client = self._module.MlflowClient()
             return client.get_experiment(client.get_run(run_id).info.experiment_id)
 
@@ -420,7 +447,7 @@ def _warn(why: str) -> None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables while the block runs."""
+    """Set environment variables while the block runs. Restore their earlier values afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -457,7 +484,10 @@ def _survive_the_server(client_class: Any, run: _RunOfTrial) -> None:
 
 
 def _namespaces(module: Any) -> list[Any]:
-    """Return the modules in which the notebook and MLflow itself look up MLflow's functions."""
+    """Return the two modules that contain functions such as `start_run`.
+
+    The notebook calls those of `mlflow`. MLflow itself calls those of `mlflow.tracking.fluent`.
+    """
     return [module, import_module("mlflow.tracking.fluent")]
 
 
@@ -519,7 +549,10 @@ def _soften_params(module: Any, run: _RunOfTrial) -> None:
 
 
 def _mark_steps(module: Any) -> None:
-    """Mark the calls of the notebook that give no step. MLflow would use the step 0 for them."""
+    """Replace a missing step by `_NO_STEP` in calls of `mlflow.log_metric` and the like.
+
+    Otherwise, MLflow would use the step 0.
+    """
 
     def mark(go_on: Any, given: dict[str, Any]) -> Any:
         if given.get("step") is None:
@@ -592,5 +625,5 @@ _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
 _acted_on: set[str] = set()
 #: Name of the library that reports a series, by the name of the series.
 _owners: dict[str, str] = {}
-#: Number of values that were logged without a step, by MLflow run and series.
+#: Next step of a value without a step, by MLflow run and series. See `_step_of`.
 _counts: Counter[tuple[str, str]] = Counter()

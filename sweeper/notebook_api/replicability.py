@@ -10,7 +10,8 @@ import re
 import warnings
 from typing import Any
 
-#: Patterns of torch's warnings. Each one finds the name of the operation.
+#: Patterns of torch's warnings about operations whose results may differ when they are repeated.
+#: Each pattern finds the name of the operation.
 _TEXTS = (
     re.compile(r"(?P<name>\S.*?) does not have a deterministic implementation, but you set"),
     re.compile(r"(?P<name>\S.*?) defaults to a non-deterministic algorithm"),
@@ -19,7 +20,7 @@ _TEXTS = (
 
 
 class _Observer:
-    """The pattern of a warnings filter that records texts, but matches none.
+    """A text pattern for a warnings filter. It records operations, but matches no text.
 
     Because it matches no text, Python handles each warning as it would without this filter. Only a
     filter sees all warnings: `warnings.showwarning` does not get warnings that another filter has
@@ -42,7 +43,13 @@ class _Observer:
         return re.compile, (self.pattern,)
 
     def match(self, text: str) -> None:
-        """Record the operation that a warning of torch names. Return None, which is no match."""
+        """Record the operation that a warning names, if it is a warning of torch about one.
+
+        Return None, which means that the text does not match.
+
+        Args:
+            text: Text of the warning.
+        """
         for pattern in _TEXTS:
             found = pattern.match(text)
             if found is not None:

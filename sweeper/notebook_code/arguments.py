@@ -39,7 +39,7 @@ class Arguments:
 
     Keyword arguments count, and positional arguments if the names of their parameters are known. An
     argument that a call leaves out counts if its default is known. A command line option has the
-    name of the attribute that gets its value: `lr` for `--lr`.
+    name by which code reads its value: `lr` for `--lr`, because code reads `args.lr`.
 
     Args:
         cells: All code cells.
@@ -48,7 +48,8 @@ class Arguments:
     def __init__(self, cells: Sequence[Cell]) -> None:
         self._signatures = Signatures(cells)
         self._left_out = LeftOutArguments(cells, self._signatures)
-        #: Variable that gets the parsed options of a command line, such as `args`. May be empty.
+        #: Variable that gets the parsed options of a command line, such as `args`. Empty if there
+        #: is none.
         self._options = next(_parsed_into(cells), "")
 
     def of(self, cell: Cell) -> Iterator[tuple[str, Assignment]]:
@@ -60,6 +61,7 @@ class Arguments:
 
         - the function that is called, or that has the default
         - the variable, keyword or key that gets the dict, or the result of the call
+        - the variable that gets the parsed options of a command line, such as `args`
         - the cell, such as `cell12`
 
         The name of a function alone means the first argument of its calls.
@@ -76,7 +78,7 @@ class Arguments:
                 place = Assignment(
                     cell=cell.number,
                     line=value.lineno,
-                    block="a default" if group.is_default else "",
+                    is_default=group.is_default,
                     value=value,
                     is_plain=True,
                     parameter=parameters.get(value),
@@ -127,9 +129,9 @@ class Arguments:
 
 
 def option_default(call: ast.Call) -> Iterator[Named]:
-    """Yield the name of the attribute that gets a command line option's value, and its default.
+    """Yield the name of a command line option, as `option_name` returns it, and its default.
 
-    Nothing is yielded for an option without a default.
+    Nothing is yielded for an option without a default, or without a name.
 
     Args:
         call: Call of `add_argument`, which defines the option.
@@ -140,9 +142,10 @@ def option_default(call: ast.Call) -> Iterator[Named]:
 
 
 def option_name(call: ast.Call) -> str:
-    """Return the name of the attribute that gets a command line option's value: `lr` for `--lr`.
+    """Return the name by which code reads a command line option, such as `lr` in `args.lr`.
 
-    The first long flag gives the name: `lr` for `add_argument("-l", "--lr")`.
+    The argument `dest` states the name. Without it, the first long flag gives the name: `lr` for
+    `add_argument("-l", "--lr")`. Without a long flag, the first flag does.
 
     Args:
         call: Call of `add_argument`, which defines the option.

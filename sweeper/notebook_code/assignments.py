@@ -36,15 +36,17 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
     ast.For: "a loop",
     ast.While: "a loop",
 }
-#: Code of a sample value, which tests whether a cell's value can be replaced. It has to differ from
-#: the cell's value: replacing a value with itself changes nothing, and so tests nothing.
+#: Code that is written in place of a value to test whether this value can be replaced. The code has
+#: to differ from the value: a value that replaces itself changes nothing, and so tests nothing.
 _PROBE = "'sweeper'"
-#: Functions that return a series of numbers. A loop over such a series tries several values.
+#: Functions that return a series of numbers. A loop over such a series tries several values of the
+#: loop's variable.
 _NUMBERS = frozenset("range arange linspace logspace geomspace".split())
-#: If a variable has several assignments, an error message proposes to sweep one of them. It names
-#: at most this number, the last ones (chosen).
+#: The error message for a variable with several assignments proposes to sweep one of them. At most
+#: this number of assignments is proposed, the last ones (chosen).
 _MOST_NAMED = 3
-#: What `_rank` returns for an argument that a call leaves out: the lowest priority.
+#: What `_rank` returns for an argument that a call leaves out: the highest rank, which has the
+#: lowest priority.
 _LEFT_OUT = 2
 
 #: Position in the notebook: number of the cell, line and column.
@@ -80,7 +82,11 @@ class Assignments:
         self._add_names_with_cells()
 
     def _add_names_with_cells(self) -> None:
-        """Add names such as `cell12.lr` for the assignments of a variable that has several."""
+        """Add names such as `cell12.lr` for variables that the notebook assigns more than once.
+
+        Such a name is added for each cell that assigns the variable exactly once at the top level,
+        if this assignment gives it a plain value.
+        """
         for name, found in self._found.items():
             if len(found) == 1:
                 continue
@@ -101,24 +107,32 @@ class Assignments:
 
     @cached_property
     def _overwritten(self) -> Mapping[tuple[str, str], Write]:
-        """The first code that gives an item of a dict another value, by the dict and the key."""
+        """The first code that sets each dict item or attribute, by owner and key.
+
+        For `cfg["lr"] = 0.1`, the owner is `cfg`, and the key is `lr`. A dict literal, as in
+        `cfg = {"lr": 0.2}`, does not count, because it states the value that this code replaces.
+        """
         replacing = [write for write in self._writes if not write.deletes]
         return {(write.owner, write.key): write for write in reversed(replacing)}
 
     @cached_property
     def _set_again(self) -> Mapping[ast.expr, Place]:
-        """Where a search, `set_params` or `parse_args` of the notebook replaces a value.
+        """Where the notebook itself replaces a value by `GridSearchCV`, `set_params` or the like.
 
-        The keys are the syntax tree nodes of the replaced values.
+        The keys are the syntax tree nodes of the replaced values. Options that the notebook passes
+        to `parse_args` replace defaults, so these count, too.
         """
         return {**set_again(self.cells), **given_options(self.cells)}
 
     def names(self) -> list[str]:
-        """Return the variables that the notebook assigns anywhere, in order."""
+        """Return the names of the variables that the notebook assigns anywhere, in order."""
         return list(self._found)
 
     def is_ever_number(self, name: str) -> bool:
-        """Return whether a variable ever gets a literal number, also from a loop over numbers."""
+        """Return whether the notebook ever assigns a literal number to a variable.
+
+        A variable of a loop over numbers, as in `for lr in [0.1, 0.01]`, counts, too.
+        """
         if name in self._tried_in_loops:
             return True
         values = [assignment.value for assignment in self._found.get(name, ())]
@@ -127,7 +141,7 @@ class Assignments:
 
     @cached_property
     def _tried_in_loops(self) -> Set[str]:
-        """Variables of loops over numbers that the code states, as in `for lr in [0.1, 0.01]`."""
+        """Names of the variables of loops over numbers, as in `for lr in [0.1, 0.01]`."""
         found = set[str]()
         for cell in self.cells:
             for loop in cell.nodes:
@@ -148,7 +162,7 @@ class Assignments:
         return [place for place in self._found.get(name, ()) if not place.block]
 
     def places(self, name: str) -> list[Assignment]:
-        """Return the assignments whose plain values a trial's value for a name would replace."""
+        """Return the places of the plain values that a trial replaces if it sets a name."""
         found = self.at_top(name) or self._arguments.get(name, [])
         return [place for place in found if place.is_plain]
 
@@ -181,7 +195,13 @@ class Assignments:
         return plain_value(values[-1]) if values else None
 
     def arguments(self) -> list[str]:
-        """Return the arguments, keys and attributes that a trial can set, in notebook order."""
+        """Return the names that a trial can set, except the names of variables at the top level.
+
+        Examples are `Adam.lr` for an argument, a key or an attribute, `train.lr` for a local
+        variable, and `cell12.lr` for a variable in one cell only. The names come in the order of
+        the cells in which they first occur. After them come those of arguments that calls leave
+        out, and last the names such as `cell12.lr`.
+        """
         return self._settable
 
     @cached_property
@@ -200,12 +220,19 @@ class Assignments:
                 yield name
 
     def constants(self) -> set[str]:
-        """Return the variables with a single assignment, of a plain value such as `0.1`."""
+        """Return the names of variables whose only assignment gives a plain value, such as `0.1`.
+
+        The assignment has to be at the top level.
+        """
         single = {name: found[0] for name, found in self._found.items() if len(found) == 1}
         return {name for name, place in single.items() if place.is_plain}
 
     def literals(self) -> set[str]:
-        """Return the variables to which the notebook assigns only plain values such as `0.1`."""
+        """Return the names of variables to which the notebook assigns only plain values.
+
+        Plain values are literals such as `0.1`. A variable that is changed by a plain value, as in
+        `n += 1`, counts, too.
+        """
         names = set[str]()
         for name, found in self._found.items():
             if all(is_plain(place.value) for place in found):
@@ -217,7 +244,9 @@ class Assignments:
         return bool(self._found.get(name) or self._arguments.get(name))
 
     def bound_in(self, name: str) -> Place | None:
-        """Return the first place where code gives a name a value, also by an import or a loop.
+        """Return the first place where code gives a name a value.
+
+        Imports, loops and definitions of functions and classes count like assignments.
 
         Returns:
             None if there is no such place.
@@ -231,7 +260,8 @@ class Assignments:
 
         Args:
             name: Name of a variable, argument, key or attribute.
-            asked: Names that the remedy must not propose.
+            asked: Names that the remedy must not propose to sweep, because their values are
+                computed from `name`, directly or indirectly.
         """
         asked = asked | {name}
         at_top = self.at_top(name)
@@ -277,6 +307,9 @@ class Assignments:
         """Return why an argument's value is never used, with a remedy. None if it may be used.
 
         The text completes the sentence "It is …".
+
+        Args:
+            value: Syntax tree node of the value.
         """
         for name, found in self._arguments.items():
             if all(place.value is value and self.is_overridden(place) for place in found):
@@ -284,16 +317,17 @@ class Assignments:
         return None
 
     def remedy_for_unknown(self, name: str, *, is_local: bool = False) -> str:
-        """Return how to make a name sweepable that no top-level statement assigns.
+        """Return how to change a name, or the notebook, so that the name can be swept.
 
         Args:
-            name: Name that is not assigned at the top level.
+            name: Name that no statement at the top level assigns.
             is_local: Whether the notebook assigns the name, but only in a function, class, loop or
-                branch. Then code that reads the name may mean the variable of a function or class.
+                branch. Then code that reads the name may mean a local variable, so it does not show
+                that a variable at the top level is missing.
 
         Returns:
-            The longer name that can be swept, or the remedy with the place where the name occurs.
-            Empty if the name does not occur.
+            The advice to write a longer name, such as `Adam.lr`, or to change code of the notebook.
+            Empty if no remedy was found.
         """
         if longer := self._longer(name):
             return longer
@@ -350,7 +384,16 @@ class Assignments:
         return f"assigned in {places[0]}, and changed, or read before, in {rival}: keep one of them"
 
     def _why_not_in_cell(self, name: str, place: Assignment) -> str | None:
-        """Return why a variable cannot be set in one cell only, by a name such as `cell12.lr`."""
+        """Return why a trial cannot set a variable in one cell only, by a name such as `cell12.lr`.
+
+        Args:
+            name: Name of the variable with its cell, such as `cell12.lr`.
+            place: The assignment of the variable in this cell.
+
+        Returns:
+            None if a trial can: no later code gives the variable another value, or code may read
+            the trial's value before that.
+        """
         variable = name.rpartition(".")[2]
         at = (place.cell, place.index)
         rival = rebinding(self.cells, variable, at=at, own=place.target, is_late=True)
@@ -359,7 +402,12 @@ class Assignments:
         return f"assigned in {place}, and later in {rival}: keep one of them"
 
     def _why_several(self, name: str, places: Sequence[Assignment]) -> str:
-        """Return why a name with several values cannot be set, and the remedy."""
+        """Return why a trial cannot set a name to which code gives different values, with a remedy.
+
+        Args:
+            name: Name of an argument, key or attribute.
+            places: Places of its values.
+        """
         by_value = {repr(plain_value(place.value)): place for place in places if place.value}
         several = ", and ".join(f"{value} in {by_value[value]}" for value in [*by_value][:2])
         if all(place.is_attribute for place in places):
@@ -372,7 +420,7 @@ class Assignments:
         """Return the advice to write a longer name, such as `Adam.lr` in place of `lr`.
 
         Returns:
-            An empty text if no longer name can be swept.
+            An empty text if a trial can set none of the longer names.
         """
         for known in self._arguments:
             if known.endswith(f".{name}") and not self.why_not(known):
@@ -380,10 +428,12 @@ class Assignments:
         return ""
 
     def _one_of(self, name: str) -> str:
-        """Return the advice to sweep one assignment of a variable that has several.
+        """Return the advice to sweep a variable in one cell only, by a name such as `cell12.lr`.
+
+        Only the last `_MOST_NAMED` of these names are checked and proposed.
 
         Returns:
-            An empty text if none of them can be swept.
+            An empty text if a trial can set none of them.
         """
         every = dict.fromkeys(f"cell{place.cell}.{name}" for place in self.at_top(name))
         known = [longer for longer in every if longer in self._arguments]
@@ -397,7 +447,8 @@ class Assignments:
 
         Args:
             place: Assignment of the value.
-            lines: Calls that count, as pairs of cell number and line. None if all calls count.
+            lines: Pairs of cell number and line. Of the calls that may override a default, only
+                those that begin there count. None if all calls count.
         """
         if self._other_value(place):
             return True
@@ -436,9 +487,13 @@ class Assignments:
         return f"a default in {default}, which the call in {override} overrides: {remedy}"
 
     def _passing(self, override: Override) -> list[str]:
-        """List the names of the notebook whose value a call passes for a parameter.
+        """List the names of the value that a call passes for a parameter.
 
-        A trial that sets such a name also sets the parameter.
+        A trial that sets such a name also sets the parameter. Whether a trial can set the name is
+        not checked. The name is that of a variable, or a longer one such as `train.lr`.
+
+        Args:
+            override: The call and the value that it passes.
         """
         if isinstance(override.value, ast.Name):
             variable = override.value.id
@@ -463,13 +518,14 @@ class Assignments:
         return None
 
     def _instead_of_computed(self, computed: Assignment, asked: Set[str]) -> str:
-        """Return the advice for a name whose value is computed: to assign it a plain value.
+        """Return the advice for a variable with a computed value: assign it a plain value.
 
-        If the value is computed from another name that a trial can set, the advice names it too.
+        If the value is computed from another variable that a trial can set, the advice also
+        proposes to sweep that variable.
 
         Args:
             computed: Assignment of the computed value.
-            asked: Names that the advice must not propose.
+            asked: Names that the advice must not propose, as in `why_not`.
         """
         read = [] if computed.value is None else [*names_in(computed.value)]
         for name in dict.fromkeys(node.id for node in read):
@@ -490,14 +546,14 @@ def _are_numbers(node: ast.expr | None) -> bool:
 
 
 def _rank(place: Assignment) -> int:
-    """Return the rank of a value. If a name has values of several ranks, only the smallest counts.
+    """Return the rank of a value. Of the values of one name, only those of the lowest rank count.
 
     A value that an assignment, a call or a dict states has priority over the default of a parameter
     in the notebook. Both have priority over an argument that a call leaves out.
     """
     if isinstance(place.value, LeftOut):
         return _LEFT_OUT
-    return 1 if place.block else 0
+    return 1 if place.is_default else 0
 
 
 def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:
@@ -525,10 +581,11 @@ def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:
-    """Return the plain values that a cell gives to names.
+    """Return the plain values, such as `0.1`, that a cell assigns to names at its top level.
 
     Returns:
-        For each name, the last value and the comment on its line. The comment may be empty.
+        For each name, the last value and the comment on its line. The comment may be empty. A name
+        whose last value at the top level is not plain is left out.
     """
     found: dict[str, tuple[Any, str]] = {}
     cell = Cell(1, source)
@@ -543,7 +600,7 @@ def plain_values(source: str) -> dict[str, tuple[Any, str]]:
 
 
 def assigned_only(source: str) -> list[str]:
-    """List the names that a cell assigns at its top level and does not read, in order."""
+    """List the names that a cell assigns at its top level and does not read anywhere, in order."""
     cell = Cell(1, source)
     read = {name.id for name in names_in(cell.tree) if isinstance(name.ctx, ast.Load)}
     assigned = [name for name, place in _assignments_in(cell) if not place.block]

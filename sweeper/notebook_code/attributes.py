@@ -19,7 +19,7 @@ from .syntax import Named, items_of, keywords_of, part_of
 
 
 def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Yield the attributes that get a plain value at the top level or in the body of a class.
+    """Yield the attributes that get a plain value at the top level, in a class or its `__init__`.
 
     Items with text keys, such as `cfg["lr"] = 0.1`, count as attributes.
 
@@ -57,7 +57,11 @@ def _owned(statement: ast.stmt) -> Iterator[tuple[str, str, ast.expr, ast.expr]]
 
 
 def _owned_by_class(statement: ast.ClassDef) -> Iterator[tuple[str, str, ast.expr, ast.expr]]:
-    """Yield the attributes that get a plain value in the body of a class or in its `__init__`."""
+    """Yield the attributes that get a plain value in the body of a class or in its `__init__`.
+
+    Yields:
+        The class, the name of the attribute, the target and the value.
+    """
     for target, value in _plain_targets(statement.body):
         if isinstance(target, ast.Name):
             yield statement.name, target.id, target, value
@@ -72,7 +76,9 @@ def _owned_by_class(statement: ast.ClassDef) -> Iterator[tuple[str, str, ast.exp
 
 
 def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Yield the local variables of functions whose only value is a plain value.
+    """Yield the local variables of functions and methods that are bound once, to a plain value.
+
+    Statements such as `lr *= 2` do not count.
 
     Yields:
         The name with its function in front, as in `train.lr`, and the assignment. A variable of
@@ -115,7 +121,7 @@ def _bindings(function: Function) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(Place):
-    """Code that gives an attribute or an item of a dict a value that replaces the old one.
+    """Code that assigns or deletes an attribute or an item of a dict.
 
     Attributes:
         index: Position of the top-level statement in the cell, from 0.
@@ -136,10 +142,10 @@ class Write(Place):
 
 
 def writes_in(cells: Sequence[Cell]) -> Iterator[Write]:
-    """Yield the code that gives values to attributes and dict items, as in `cfg.update(lr=3)`.
+    """Yield the code that assigns or deletes attributes and dict items, as in `cfg.update(lr=3)`.
 
-    A value that is computed from the old one is left out, because it is a schedule, such as a
-    decaying learning rate.
+    A dict literal, as in `cfg = {"lr": 0.1}`, does not count. Code that computes a value from the
+    old one is left out, because it is a schedule, such as a decaying learning rate.
     """
     dicts: dict[str, ast.expr] = {}
     for cell in cells:
@@ -163,11 +169,17 @@ def writes_in(cells: Sequence[Cell]) -> Iterator[Write]:
 def _written(
     statement: ast.stmt, dicts: Mapping[str, ast.expr]
 ) -> Iterator[tuple[str, str, ast.expr | ast.stmt]]:
-    """Yield the owner, the key and the node of each write.
+    """Yield the attributes and dict items that a statement assigns or deletes.
+
+    Those whose new value is computed from the old one are left out.
 
     Args:
         statement: Top-level statement.
-        dicts: Values of variables, such as `more` in `cfg.update(more)`.
+        dicts: Code of the value of each variable. The value of `more` states which items
+            `cfg.update(more)` assigns.
+
+    Yields:
+        The owner, the key and the node, as in the attributes of `Write`.
     """
     kept = {target for target, value in assigned_in(statement) if _keeps(target, value)}
     for node in ast.walk(statement):
@@ -186,7 +198,7 @@ def _written(
                 if not _reads(value, owner, key):
                     yield owner, key, node
     match statement:
-        # This change of an optimizer's option counts only at the top level. In a loop, it is a
+        # `optimizer.param_groups[0]["lr"] = 0.1` counts only at the top level. In a loop, it is a
         # schedule of a training that has begun with the original value.
         case ast.Assign(
             targets=[
@@ -204,10 +216,18 @@ def _keeps(target: ast.expr, value: ast.expr | None) -> bool:
 
 
 def _stated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> tuple[ast.expr, list[Named]] | None:
-    """Return an object and the parts that code replaces by `setattr`, `update`, `|` or `|=`.
+    """Return the object whose parts code sets by `setattr` or `update`, and their new values.
+
+    A part is an attribute or a dict item. The operators `|` and `|=` of dicts count like `update`.
+
+    Args:
+        node: Syntax tree node of any code.
+        dicts: Code of the value of each variable. The value of `more` states which items
+            `cfg.update(more)` sets.
 
     Returns:
-        None for code that does nothing of this kind.
+        The object, and the name and new value of each part. None if the code is neither such a
+        call nor such an operation.
     """
     items: list[Named] = []
     match node:
@@ -249,7 +269,13 @@ def _owner_and_key(node: ast.AST) -> tuple[str, str]:
 
 
 def _path(whole: ast.expr) -> str:
-    """Return the name of an object, such as `cfg` or `cfg.optimizer`. Empty for other code."""
+    """Return the name of an object, such as `cfg` or `cfg.optimizer`.
+
+    The item `cfg["optimizer"]` has the same name as the attribute `cfg.optimizer`.
+
+    Returns:
+        An empty text for an object without such a name, such as the result of a call.
+    """
     if isinstance(whole, ast.Name):
         return whole.id
     owner, key = _owner_and_key(whole)
@@ -259,7 +285,10 @@ def _path(whole: ast.expr) -> str:
 def attribute_rival(
     cells: Sequence[Cell], writes: Iterable[Write], name: str, places: Sequence[Assignment]
 ) -> Place | None:
-    """Return where code gives an attribute another value, or reads it before its assignment.
+    """Return where code deletes an attribute, or gives it or its owner another value.
+
+    If the owner is an object and not a class, code that reads the attribute before its first
+    assignment counts, too.
 
     Args:
         cells: All code cells.
@@ -301,7 +330,13 @@ def attribute_rival(
 
 
 def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
-    """Yield the other variables to which a class, or an instance of the class, is assigned."""
+    """Yield the variables to which an object, or a new instance of a class, is assigned.
+
+    Args:
+        cells: All code cells.
+        owner: Variable of the object, or name of the class: `cfg` in `other = cfg`, and `CFG` in
+            `other = CFG()`.
+    """
     for cell in cells:
         for node in cell.nodes:
             match node:
@@ -320,7 +355,15 @@ def _early_reads(statement: ast.stmt, owners: Set[str], attribute: str) -> Itera
 
 
 def _in_body(statement: ast.ClassDef, attribute: str) -> Iterator[ast.expr | ast.stmt]:
-    """Yield nodes in the body of a class, outside of its methods, that assign an attribute."""
+    """Yield the nodes in the body of a class that assign or delete an attribute.
+
+    A definition of a method of the same name counts, too. Code inside of methods and inner classes
+    does not count.
+
+    Args:
+        statement: The class.
+        attribute: Name of the attribute.
+    """
     for node in own_nodes(statement.body):
         match node:
             case (

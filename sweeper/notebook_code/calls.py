@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
+from .cell_code import words_in
 from .plain import Parameter, Place
-from .replacing import Cell, words_in
+from .replacing import Cell
 from .syntax import Named, arguments_of, keywords_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -48,12 +49,12 @@ class Definition:
 
     @property
     def is_class(self) -> bool:
-        """Whether a call makes an object of a class."""
+        """Whether a call of this definition makes an object of a class."""
         return isinstance(self.node, ast.ClassDef) or self._is_init
 
     @property
     def is_method(self) -> bool:
-        """Whether code calls this definition as a method of an object."""
+        """Whether this is a method other than `__init__`, which code calls on an object."""
         return bool(self.owner) and not self._is_init
 
     @property
@@ -141,7 +142,8 @@ class Calls:
         self._owner: dict[str, str] = {}
         self._class_of: defaultdict[str, set[str]] = defaultdict(set)
         self._passed_on: set[str] = set()
-        #: Calls that get a function or a class as an argument, by its name.
+        #: Calls by the names that they get as arguments: the call `train(Net)` by `Net`. Each call
+        #: has the number of its cell.
         self._given_to: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
         for cell in cells:
             self._may_call(cell.hidden_words)
@@ -152,18 +154,21 @@ class Calls:
     def overriding(
         self, parameter: Parameter, lines: Set[tuple[int, int]] | None = None
     ) -> Override | None:
-        """Return a call that passes a parameter, if all calls do so and its default is never used.
+        """Return a call that passes a value for a parameter, if the parameter's default is unused.
 
-        A library that gets a class may pass arguments to the class. skorch and scikeras take these
-        arguments as prefixed keywords: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
+        The default is unused if all calls pass a value. It is also unused if a call gets the class
+        as an argument, and the value as a prefixed keyword. skorch and scikeras take both:
+        `NeuralNetClassifier(Net, module__hidden_dim=50)`.
 
         Args:
             parameter: The parameter.
-            lines: Calls that count, as pairs of cell number and line. None if all calls count.
+            lines: Pairs of cell number and line. Only calls of the function that begin there count.
+                None if all calls count.
 
         Returns:
-            None if some call does not pass the parameter, or if there may be unknown calls: code
-            binds the function's name twice, or uses the name for anything but calls.
+            None if the default may be used: there is no call, a call may leave the parameter out,
+            or there may be unknown calls. There may be such calls if code binds the function's name
+            twice, or uses the name for anything but calls and annotations.
         """
         name = parameter.callee
         for cell, call in self._given_to[name]:
@@ -183,11 +188,14 @@ class Calls:
         return found[0] if found else None
 
     def _calls_of(self, name: str) -> list[tuple[int, ast.Call]]:
-        """Return the calls of a function or method.
+        """Return the calls of a function or method, each with the number of its cell.
 
         A call on a part of an object, such as `self.net.train()`, probably calls a library's method
-        of the same name. It counts if the part is known to be an object of the notebook's class, or
-        if there are no other calls.
+        of the same name. Such a call counts only if the part is known to be an object of the
+        notebook's class, or if no other calls count.
+
+        Args:
+            name: Name of the function or class, or of the method with a dot in front: `.train`.
         """
         every = self._calls.get(name, [])
         owner = self._owner.get(name)
@@ -241,7 +249,7 @@ class Calls:
                     self._passed_on.add(f".{name}")
 
     def _may_call(self, words: Iterable[str]) -> None:
-        """Record words of code that is not parsed: it may call functions that have these names.
+        """Record the words of code that is not parsed, which may call functions with these names.
 
         Examples are the words of a cell with `%%bash`, and of a text that `eval` runs.
         """
@@ -270,9 +278,10 @@ def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
-    """Return the parameters with a default of a cell's functions, classes and methods.
+    """Return the parameters with a default of the functions and methods in a cell.
 
-    Decorated functions, classes and methods are left out: a decorator may change the parameters.
+    Only functions and classes at the top level count. Decorated ones, and decorated methods, are
+    left out, because a decorator may change the parameters.
 
     Returns:
         The parameters, by the syntax tree nodes of their defaults.

@@ -12,8 +12,9 @@ import operator
 import re
 import threading
 import tokenize
+import unicodedata
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType
@@ -24,6 +25,8 @@ _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
 )
+#: Methods of IPython that run a magic or a shell command, given as text.
+_MAGICS = frozenset("run_line_magic run_cell_magic system getoutput".split())
 #: Largest number of magics in one cell, the same as IPython's own limit.
 _MOST_MAGICS = 500
 
@@ -31,8 +34,8 @@ _MOST_MAGICS = 500
 #: CPython 3.11.8 and 3.12.2, two threads that parse at once can fail with a SystemError
 #: (gh-106905). Parsing also changes the filters of warnings, which all threads share.
 _PARSING = threading.Lock()
-#: Code is parsed again up to this number of times in all if parsing fails with a SystemError
-#: (chosen, not measured). A library that parses in another thread can cause this error.
+#: If parsing fails with a SystemError, it is tried again, with this number of tries in all (chosen,
+#: not measured). A library that parses in another thread can cause this error.
 _PARSE_TRIES = 10
 #: Instructions of Python's bytecode that read a variable which is not local to a function.
 _READING = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})
@@ -163,12 +166,18 @@ class Use:
 
 
 def begin_of(node: ast.expr) -> tuple[int, int]:
-    """Return the line, from 1, and the column of a node. The column is 0 if bytecode has none."""
+    """Return the line, from 1, and the column of a node, to compare them with `Use.begin`.
+
+    If Python's bytecode states no columns (`PYTHONNODEBUGRANGES`), the column of each `Use` is 0.
+    Then this column is 0, too.
+    """
     return node.lineno, node.col_offset if _HAS_COLUMNS else 0
 
 
 def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
     """List where statements bind and read global variables, as Python's compiler decides it.
+
+    The text of a magic or a shell command may read each variable that it names.
 
     Returns:
         None if the code does not compile.
@@ -184,13 +193,13 @@ def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
             )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found: list[Use] = []
+    found = [*_in_magics(body)]
     waiting = [whole]
     while waiting:
         code = waiting.pop()
         waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
         is_inside = code is not whole
-        # The body of a class binds its attributes, which are not global, with STORE_NAME.
+        # In the body of a class, STORE_NAME binds an attribute of the class, not a global variable.
         binding = {"STORE_GLOBAL"} if is_inside else {"STORE_GLOBAL", "STORE_NAME"}
         for step in dis.get_instructions(code):
             place = step.positions
@@ -204,6 +213,25 @@ def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
             )
             found.append(use)
     return found
+
+
+def _in_magics(body: Sequence[ast.stmt]) -> Iterator[Use]:
+    """Yield a read of each word in the texts of magics and shell commands."""
+    for node in ast.walk(ast.Module([*body], [])):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name), args=texts) if name in _MAGICS:
+                for text in texts:
+                    if isinstance(text, ast.Constant):
+                        for word in words_in(str(text.value)):
+                            yield Use(name=word, binds=False, is_inside=False, begin=begin_of(node))
+
+
+def words_in(text: str) -> frozenset[str]:
+    """Return the words of a text, any of which may be the name of a variable or a function.
+
+    They are normalized to NFKC, as Python normalizes names.
+    """
+    return frozenset(re.findall(r"\w+", unicodedata.normalize("NFKC", text)))
 
 
 def is_same_but(
@@ -231,7 +259,7 @@ def is_same_but(
             if len(old) != len(new):
                 return False
             pairs += zip(old, new, strict=True)
-        elif repr(old) != repr(new):  # Texts tell 0.0 from -0.0, and let NaN equal NaN.
+        elif repr(old) != repr(new):  # As texts, 0.0 and -0.0 differ, and NaN equals NaN.
             return False
     return True
 

@@ -23,6 +23,7 @@ from .calls import (
     positional,
     texts_in,
 )
+from .cell_code import words_in
 from .left_out import dotted, imported_by
 from .own_training import (
     OWN_LOOP,
@@ -34,7 +35,7 @@ from .own_training import (
 )
 from .plain import is_plain, plain_value
 from .rebinding import unpacked
-from .replacing import Cell, words_in
+from .replacing import Cell
 from .signatures import Signatures
 from .syntax import arguments_of, items_of, keywords_of, part_of, unpacked_dicts
 
@@ -92,10 +93,11 @@ class _Scope:
     """A scope: where the names in a piece of code are looked up.
 
     Attributes:
-        key: First part of the paths of its variables.
+        key: First part of the paths (`Path`) of its variables: `fit()` for a function `fit`,
+            `Net.fit()` for a method, and `Net` for a class `Net`. Empty at the top level.
         names: Names of its variables.
-        own_name: Name that a method uses for its object, usually `self`.
-        owner: Class of that object.
+        own_name: Name that a method uses for its object, usually `self`. Empty in other code.
+        owner: Class of the method. Empty in other code.
         outer: Scope around this one. None at the top level.
     """
 
@@ -116,7 +118,10 @@ class _Scope:
 
 
 class Flows:
-    """The flows of values in a notebook.
+    """Where values flow in the code of a notebook: from literals to parameters of libraries.
+
+    In `lr = 0.1` and `Adam(lr=lr)`, the literal `0.1` flows to the variable `lr`, and from there to
+    the parameter `lr` of `Adam`.
 
     Args:
         cells: All code cells.
@@ -127,7 +132,7 @@ class Flows:
         imported: Imported object for each name that an import binds, as `torch.nn` for `nn`.
         steps: Literal learning rates in gradient steps such as `w -= 0.1 * grad`, each with the
             number of its code cell.
-        handed_on: Names of the notebook's functions that it passes to other functions.
+        handed_on: Names of functions and classes that the code defines and passes to a call.
     """
 
     def __init__(self, cells: Sequence[Cell], modules: Mapping[str, Cell] = _NO_MODULES) -> None:
@@ -215,8 +220,9 @@ class Flows:
     def _branches_not_taken(self) -> Iterator[ast.AST]:
         """Yield the statements in branches that never run.
 
-        Their condition asks for a value that a setting never has, as in `if optimizer == "sgd":`,
-        where nothing but "adam" flows to `optimizer`.
+        Their condition asks for a value that a variable never has, as in `if optimizer == "sgd":`,
+        where nothing but "adam" flows to `optimizer`. Only variables whose literals are all texts,
+        True, False or None are considered.
         """
         for path, branch in self._branches:
             values = [plain_value(literal) for literal in self._literals_of(path)]
@@ -232,7 +238,11 @@ class Flows:
                 yield from branch.orelse
 
     def _may_be_another(self, path: Path) -> bool:
-        """Return whether a path may get other values than the literals that flow to it."""
+        """Return whether a variable may get other values than the literals that flow to it.
+
+        Args:
+            path: Path (see `Path`) of the variable, parameter or attribute.
+        """
         for before in _spread([path], self._backwards):
             if before in self._open or not self._gets_values(before):
                 return True
@@ -241,7 +251,13 @@ class Flows:
         return False
 
     def _gets_values(self, path: Path) -> bool:
-        """Return whether the code shows a value for a path, or for an object that contains it."""
+        """Return whether a value flows to a variable, or to an object that contains it.
+
+        The value is a literal, or comes from another variable, an attribute or a function's result.
+
+        Args:
+            path: Path (see `Path`) of the variable, parameter or attribute.
+        """
         for length in range(1, len(path) + 1):
             whole = path[:length]
             if whole in self._made_by or whole in self._backwards:
@@ -249,7 +265,15 @@ class Flows:
         return False
 
     def _has_another_name(self, path: Path) -> bool:
-        """Return whether an attribute may get values by another name of its object."""
+        """Return whether an attribute may get values by another name of its object.
+
+        Each other variable or attribute of the same name may belong to the same object. It counts
+        if it gets a value, and does not flow to the attribute.
+
+        Args:
+            path: Path (see `Path`) of the attribute. The result is False for a variable, and for
+                everything that is local to a function.
+        """
         if len(path) == 1 or path[0].endswith("()"):
             return False
         others = {*self._made_by, *self._backwards, *self._open}
@@ -258,7 +282,11 @@ class Flows:
         return any(other[0] != _LIBRARY for other in same_attribute)
 
     def _is_called_here(self, function: str) -> bool:
-        """Return whether the notebook itself calls a function, and no library does so."""
+        """Return whether the notebook calls a function, and passes it to no other function.
+
+        Args:
+            function: The function, as `_key` returns it.
+        """
         name = function.partition("(")[0]
         return function in self._called and name not in self.handed_on
 
@@ -276,7 +304,10 @@ class Flows:
         return found
 
     def names(self, value: ast.expr) -> list[str]:
-        """List the parameters and attributes of the notebook that get a literal, in order."""
+        """List the names of variables, parameters and attributes to which a literal flows.
+
+        Those of libraries are left out. The nearest names come first.
+        """
         found: dict[str, None] = {}
         for path in self._reached(value):
             if path[0] != _LIBRARY and path[-1] != _RESULT:
@@ -393,7 +424,17 @@ class Flows:
                     self._open.add(path)
 
     def _read_training(self, cell: int, node: ast.AST, scope: _Scope) -> None:
-        """Read a node of a training that the notebook itself programs."""
+        """Record the learning rates in a gradient step, and the variables that own training uses.
+
+        Own training is training that the notebook itself programs. Of the variables, those count
+        that decide how strong or how long it is (`operands_of`). Nothing is recorded for a node
+        that is no such step and is not part of this training.
+
+        Args:
+            cell: Number of the code cell with the node. 0 in a local module.
+            node: Any syntax tree node.
+            scope: Scope of the node.
+        """
         for factor in self._steps.get(node, []):
             self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
             if cell and is_plain(factor):
@@ -404,8 +445,8 @@ class Flows:
     def _own_training(self, node: ast.AST, scope: _Scope) -> None:
         callee, operands = operands_of(node)
         if callee == OWN_LOOP and not scope.owner:
-            # Count only loops in methods. Loops in functions and at the top level often go through
-            # data, so their ends are not settings.
+            # The ends of `range(n)` and of slices count only in methods. Elsewhere, loops often go
+            # through data, so these ends are not settings.
             return
         for operand in operands:
             path = self._path(operand, scope)
@@ -443,16 +484,20 @@ class Flows:
                 continue
             self._flow(value, target, scope)
             if self._path(value, scope) is not None:
-                # Passing a variable is no use of it: the function may not read its parameter.
+                # A variable that is only passed does not count as read, because the function may
+                # not read its parameter.
                 self._handed_over.add(value)
 
     def _call_of_library(
         self, cell: int, call: ast.Call, function: Definition | None, scope: _Scope
     ) -> None:
-        """Read a call of a library or a local module.
+        """Record a call of a library or a local module, and the values that flow into it.
 
         Args:
+            cell: Number of the code cell with the call. 0 in a local module.
+            call: The call.
             function: Function of the local module. None for a library.
+            scope: Scope of the call.
         """
         callee = self._dotted(call.func)
         if callee is None:
@@ -500,7 +545,13 @@ class Flows:
                 self._edges[source].append(to)
 
     def _path(self, value: ast.expr, scope: _Scope) -> Path | None:
-        """Return the path that an expression reads or assigns. None if it has no path."""
+        """Return the path (see `Path`) of what an expression names.
+
+        Returns:
+            The path of a variable, an attribute, an item with a text key, or what a call of a
+            function or class of the notebook or of a local module returns. None for other
+            expressions.
+        """
         rest: list[str] = []
         while (part := part_of(value)) is not None:
             value, name = part
@@ -552,7 +603,10 @@ class Flows:
 
 
 def _overridden_defaults(cells: Iterable[Cell]) -> set[ast.AST]:
-    """Return the defaults that are never used, because all calls pass their parameter."""
+    """Return the defaults that are never used, because calls pass a value for the parameter.
+
+    `Calls.overriding` describes which calls do so.
+    """
     calls = Calls(cells)
     return {
         default
@@ -563,7 +617,10 @@ def _overridden_defaults(cells: Iterable[Cell]) -> set[ast.AST]:
 
 
 def _key(definition: Definition) -> str:
-    """Return the first part of the paths of a function's parameters."""
+    """Return the first part of the paths (see `Path`) of a function's parameters: `Net.fit()`.
+
+    For a class without `__init__`, this is the name of the class.
+    """
     if isinstance(definition.node, ast.ClassDef):
         return definition.name
     before = f"{definition.owner}." if definition.owner else ""
@@ -571,7 +628,15 @@ def _key(definition: Definition) -> str:
 
 
 def _target(function: Definition, parameter: str | int) -> Path | None:
-    """Return the path of a parameter, by its name or its position in a call."""
+    """Return the path (see `Path`) of a function's parameter, such as `("fit()", "lr")`.
+
+    Args:
+        function: The function.
+        parameter: Name of the parameter, or its position in a call, from 0.
+
+    Returns:
+        None if the function has no parameter at this position.
+    """
     key = _key(function)
     if isinstance(parameter, int):
         passed = function.passed
@@ -585,10 +650,18 @@ def _target(function: Definition, parameter: str | int) -> Path | None:
 
 
 def _parts(value: ast.expr, to: Path) -> list[tuple[ast.expr, Path]] | None:
-    """Return the parts of a value that flow, as they are, to a path or to parts of it.
+    """Return the parts of a value that flow unchanged to a variable, or to parts of the variable.
+
+    Examples are the items of a dict, both results in `a if b else c`, and `x` in `int(x)`. Each
+    part comes with the path to which it flows: if `{"lr": 0.1}` flows to `cfg`, `0.1` flows to
+    `cfg.lr`.
+
+    Args:
+        value: The value.
+        to: Path (see `Path`) of the variable, parameter or attribute to which the value flows.
 
     Returns:
-        None if the value is not made of parts.
+        None for a value of another kind, such as a variable or a sum.
     """
     match value:
         case ast.Dict(keys=keys, values=values):
@@ -609,10 +682,15 @@ def _parts(value: ast.expr, to: Path) -> list[tuple[ast.expr, Path]] | None:
 
 
 def _inputs(value: ast.expr, to: Path) -> Iterator[tuple[ast.expr, Path]]:
-    """Yield the inputs of a computation or a call, with the paths that they reach in the result.
+    """Yield the inputs of a computation or a call, each with the path to which it flows.
 
-    In `size = 2 * width`, the input `width` reaches `size`. In `cfg = Namespace(lr=0.1)`, the input
-    `0.1` reaches `cfg.lr`.
+    In `size = 2 * width`, the input `width` flows to `size`. In `cfg = Namespace(lr=0.1)`, the
+    input `0.1` flows to `cfg.lr`. A computation counts only if exactly one of its two operands is a
+    literal, and a call only if its result does not flow into a library.
+
+    Args:
+        value: The computation or the call.
+        to: Path (see `Path`) of the variable, parameter or attribute that gets the result.
     """
     match value:
         case ast.BinOp(left=left, right=right) if is_plain(left) is not is_plain(right):
@@ -626,9 +704,14 @@ def _inputs(value: ast.expr, to: Path) -> Iterator[tuple[ast.expr, Path]]:
 
 
 def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list[Path]:
-    """Return the paths `begin`, and all that can be reached from them along edges, nearest first.
+    """Return the paths `begin`, and all to which they flow directly or indirectly, nearest first.
 
-    If a path flows somewhere, its parts flow there too.
+    If an object flows to a variable, its parts flow to the parts of the variable. The search ends
+    at the limits `_DEEPEST` and `_FARTHEST`.
+
+    Args:
+        begin: Paths (see `Path`) at which the search begins.
+        edges: Paths to which each path flows. To search backwards, the paths that flow to it.
     """
     found, waiting = dict.fromkeys(begin), deque(begin)
     while waiting and len(found) < _FARTHEST:
@@ -657,7 +740,12 @@ def _asked(test: ast.expr) -> ast.expr | None:
 def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
     """Return whether a condition holds if the expression that it tests has a given value.
 
-    None if that cannot be told from the code.
+    Args:
+        test: The condition.
+        value: Value of the expression. None is such a value, too.
+
+    Returns:
+        None if that cannot be told from the code.
     """
     match test:
         case ast.Name() | ast.Attribute() | ast.Subscript():

@@ -49,8 +49,8 @@ def defaults_of(callee: str) -> Mapping[str, Any]:
 class LeftOutArguments:
     """Finds the arguments that a notebook's calls of libraries leave out.
 
-    If the notebook itself searches params, as with `GridSearchCV`, the arguments of the searched
-    object are not found, because that search may set them.
+    If the notebook itself searches params, for example with `GridSearchCV`, the arguments of the
+    objects that it may search are not found, because this search may set them.
 
     Args:
         cells: All code cells.
@@ -60,10 +60,11 @@ class LeftOutArguments:
     def __init__(self, cells: Sequence[Cell], signatures: Signatures) -> None:
         self._signatures = signatures
         self._imported = imported_by(cells)
-        #: Syntax tree nodes inside of the calls of searches, and the names of variables in them.
+        #: All syntax tree nodes in calls that search params, such as `GridSearchCV(…)`, and in
+        #: calls of `set_params(**…)`. `_searched_names` has the names of the variables in them.
         self._searched: set[ast.AST] = set()
         self._searched_names: set[str] = set()
-        #: Arguments that calls of `set_params` state.
+        #: Names of the arguments that other calls of `set_params` state.
         self._set_later: set[str] = set()
         for cell in cells:
             for node in cell.nodes:
@@ -98,7 +99,12 @@ class LeftOutArguments:
                 yield name, LeftOut.of(call, callee=callee, parameter=name, value=value)
 
     def _may_be_searched(self, call: ast.Call, variable: str) -> bool:
-        """Return whether a search of the notebook may set arguments of a call's result."""
+        """Return whether `GridSearchCV` or `set_params(**…)` may set arguments of an object.
+
+        Args:
+            call: Call that makes the object.
+            variable: Variable to which the object is assigned. Empty if it is assigned to none.
+        """
         if call in self._searched:
             return True
         has_other_name = variable != "" and variable not in self._searched_names

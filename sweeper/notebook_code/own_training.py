@@ -13,11 +13,11 @@ from .calls import last_names_called, methods_of
 from .plain import is_plain
 from .replacing import Cell
 
-#: Used in place of a library function's name, for numbers that no library gets. `OWN_TRAINING` is
-#: for numbers with which a training that the notebook programs computes. `OWN_LOOP` is for numbers
-#: that state how often a method of the notebook's classes repeats something.
+#: Used in place of the name of a library's function, for numbers that flow to training that the
+#: notebook itself programs. `OWN_TRAINING` is for numbers with which this training computes.
+#: `OWN_LOOP` is for numbers that state how often a method repeats something.
 OWN_TRAINING, OWN_LOOP = "own training", "own loop"
-#: Names of methods that train a class with the interface of scikit-learn or of agents.
+#: Names of methods that train a model, as in scikit-learn, or an agent (reinforcement learning).
 _TRAINING_METHODS = frozenset({"fit", "train", "learn"})
 #: Last names of functions that draw a random number from 0 to 1, and of those that choose the best
 #: of several objects.
@@ -26,7 +26,12 @@ _CHOOSES = frozenset({"max", "min", "argmax", "argmin", "sort", "sorted", "argso
 
 
 def own_nodes(body: Iterable[ast.AST], skipped: Set[ast.AST] = frozenset()) -> Iterator[ast.AST]:
-    """Yield the nodes of code, except those inside of functions and classes, and in `skipped`."""
+    """Yield the nodes of code, except those inside of functions and classes.
+
+    Args:
+        body: Outermost nodes of the code.
+        skipped: Nodes to leave out, with all nodes inside of them.
+    """
     waiting = deque(body)
     while waiting:
         node = waiting.popleft()
@@ -62,7 +67,13 @@ def steps_in(tree: ast.AST) -> dict[ast.AST, list[ast.expr]]:
 
 
 def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.expr]:
-    """List the possible learning rates in a step. The list is empty if a node is no step."""
+    """List the possible learning rates in a gradient step. Empty if the node is no such step.
+
+    Args:
+        node: Any syntax tree node.
+        values: Code of the value of each variable in the code around the node. The product may be
+            the value of a variable, as in `w += change`.
+    """
 
     def known(part: ast.expr) -> ast.expr:
         return values.get(part.id, part) if isinstance(part, ast.Name) else part
@@ -143,9 +154,9 @@ def training_code(cells: Sequence[Cell]) -> set[ast.AST]:
     """Return the syntax tree nodes of all training that the notebook itself programs.
 
     Training is a function or loop with a gradient step, a class with a gradient step or a training
-    method, and each function that any of these calls. In an evolutionary search, which is a loop
-    that chooses the best of several, only comparisons with a random number count as training:
-    `random() < mutation_rate`.
+    method, and each function that any of these calls. A loop that chooses the best of several
+    objects may be an evolutionary search. In it, only comparisons with a random number count as
+    training: `random() < mutation_rate`.
     """
     nodes = [node for cell in cells for node in ast.walk(cell.tree)]
     functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
@@ -198,11 +209,13 @@ def _is_plain_call(node: ast.AST) -> bool:
 def operands_of(node: ast.AST) -> tuple[str, Sequence[ast.expr]]:
     """Return the operands of a node that decide how strong or how long a training is.
 
-    Such operands are factors, exponents, compared values, and the ends of loops and slices.
+    Such operands are those of `*`, `/`, `**` and comparisons, the arguments of `range`, and the
+    ends of slices.
 
     Returns:
-        `OWN_LOOP` for the ends of loops and slices, else `OWN_TRAINING`; and the operands. There
-        are no operands if the node is none of these.
+        What the operands decide, and the operands: `OWN_LOOP` (how often something is repeated) for
+        `range` and slices, `OWN_TRAINING` (what the training computes) for others. The list of
+        operands is empty for a node of another kind.
     """
     match node:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div() | ast.Pow(), right=right):

@@ -58,12 +58,15 @@ class Assignment(Place):
     """One assignment of a value to one name.
 
     Attributes:
-        index: Position of the top-level statement in the cell, from 0.
-        block: Block that contains the assignment of a variable, such as `a function`. `a default`
-            for the default of a parameter. Else empty.
-        target: Node that gets the value. None for an argument.
+        index: Position of the top-level statement in the cell, from 0. Always 0 for an argument,
+            and for a local variable with a name such as `train.lr`.
+        block: Kind of the block that contains the assignment of a variable: `a function`,
+            `a class`, `a loop` or `a branch`. Empty at the top level, and for an argument, an
+            attribute, and a local variable with a name such as `train.lr`.
+        target: Node that gets the value. None for an argument, and for a variable in a block.
         value: Node of the value. None if a loop assigns one value after another.
         is_plain: Whether the value is plain. Only a plain value can be replaced.
+        is_default: Whether the value is the default of a parameter in a function's definition.
         is_attribute: Whether an attribute gets the value, as in `CFG.lr = 0.1`.
         parameter: Parameter whose default the value is, if calls may pass another value.
         item: Variable and key of the dict item that gets the value, as in `cfg = {"lr": 0.1}`.
@@ -75,6 +78,7 @@ class Assignment(Place):
     target: ast.expr | None = None
     value: ast.expr | None = None
     is_plain: bool = False
+    is_default: bool = False
     is_attribute: bool = False
     parameter: Parameter | None = None
     item: tuple[str, str] | None = field(default=None, compare=False)

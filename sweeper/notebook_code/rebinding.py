@@ -19,12 +19,15 @@ from .syntax import names_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _User(Place):
-    """A top-level statement that binds or reads a global variable, other than in a schedule.
+    """A top-level statement that binds or reads a global variable.
+
+    A binding by a schedule, which computes the new value from the old one as in `lr *= 0.95`, does
+    not count.
 
     Attributes:
         index: Position of the statement in its cell, from 0.
         statement: The statement.
-        uses: Where it binds or reads the variable.
+        uses: Where the statement binds or reads the variable.
     """
 
     index: int
@@ -33,11 +36,14 @@ class _User(Place):
 
     @property
     def at(self) -> tuple[int, int]:
-        """Number of the code cell, and index of the statement."""
+        """Number of the code cell, from 1, and index of the statement in the cell, from 0."""
         return self.cell, self.index
 
     def without(self, target: ast.expr) -> _User:
-        """Return the statement as if it did not bind the variable at one of its targets."""
+        """Return a copy without the uses of the variable at one of the statement's targets.
+
+        A target binds the variable. The target of `lr += 1` also reads it.
+        """
         kept = [use for use in self.uses if use.begin != begin_of(target)]
         return replace(self, uses=kept)
 
@@ -47,7 +53,7 @@ class _User(Place):
 
     @property
     def binds_inside(self) -> bool:
-        """Whether a function, which may be called at any time, binds the variable."""
+        """Whether an inner body, such as that of a function with `global`, binds the variable."""
         return any(use.binds and use.is_inside for use in self.uses)
 
     @property
@@ -56,7 +62,7 @@ class _User(Place):
 
     @property
     def reads_inside(self) -> bool:
-        """Whether a function or class reads the variable."""
+        """Whether the body of a function, class or comprehension reads the variable."""
         return any(not use.binds and use.is_inside for use in self.uses)
 
 
@@ -68,17 +74,19 @@ def rebinding(
     own: ast.expr | None = None,
     is_late: bool = False,
 ) -> Place | None:
-    """Return the first place, apart from a given statement, where code gives a name a value.
+    """Return a place, apart from the target `own`, where code gives a name a value.
 
-    An assignment before the given statement counts only if code between the two reads the name.
+    An assignment before the statement `at` counts only if code between the two reads the name, or
+    if it is in a function, which may be called at any time. Schedules, which compute the new value
+    from the old one as in `lr *= 0.95`, do not count.
 
     Args:
         cells: All code cells.
         name: Name of a variable.
-        at: Position of the given statement: number of its code cell, from 1, and index in the
+        at: Position of a top-level statement: number of its code cell, from 1, and index in the
             cell, from 0.
-        own: Target in the given statement that does not count. None if all its targets count.
-        is_late: Whether to ignore all assignments before the given statement.
+        own: Target in this statement that does not count. None if all its targets count.
+        is_late: Whether to ignore all assignments before this statement, except those in functions.
 
     Returns:
         None if code gives the name no other value.
@@ -104,11 +112,12 @@ def is_read_until_rebound(cells: Iterable[Cell], name: str, *, at: tuple[int, in
     Args:
         cells: All code cells.
         name: Name of a variable.
-        at: Position of the given statement: number of its code cell, from 1, and index in the
-            cell, from 0.
+        at: Position of the statement: number of its code cell, from 1, and index in the cell,
+            from 0.
 
     Returns:
-        False, too, if a function binds the variable, because it may be called at any time.
+        Also False if a function that is defined before the next binding binds the variable itself
+        (with `global`), because that function may be called at any time.
     """
     is_read = False
     for user in _users(cells, name):
@@ -161,7 +170,7 @@ def is_read(cell: Cell, line: int, name: str) -> bool:
 def unpacked(
     target: ast.expr, value: ast.expr | None
 ) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
-    """Yield the single targets of an assignment, as in `a, b = 1, 2`, with their values.
+    """Yield the single targets of an assignment with their values: `a` and `b` in `a, b = 1, 2`.
 
     Yields:
         The target, its value, and whether the target gets the whole value. In `a, b = f()`, it gets
@@ -184,7 +193,8 @@ def targets_of(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, bool]
 
     Yields:
         The target, its value (None in a declaration or a loop), and whether the statement gives
-        this value to no other target.
+        just this value to just this target. It does not in `a = b = 1`, `a, b = f()`, `a += 1`,
+        `(a := 1)` and loops.
     """
     match node:
         case ast.Assign(targets=targets, value=value):
@@ -211,7 +221,10 @@ def assigned_in(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None
 
 
 def _users(cells: Iterable[Cell], name: str) -> Iterator[_User]:
-    """Yield the statements that bind or read a global variable, other than in a schedule."""
+    """Yield the top-level statements that bind or read a global variable.
+
+    Bindings by schedules are left out.
+    """
     for cell in cells:
         # Python normalizes names to NFKC, so a cell may spell the name with other characters.
         if name not in unicodedata.normalize("NFKC", cell.code):
@@ -231,7 +244,7 @@ def _users(cells: Iterable[Cell], name: str) -> Iterator[_User]:
 
 
 def _schedules(statement: ast.stmt, uses: Sequence[Use]) -> Iterator[ast.Name]:
-    """Yield the targets that get a value computed from their old one.
+    """Yield the targets that a schedule computes from their old value: `lr` in `lr *= 0.95`.
 
     Args:
         statement: Top-level statement.

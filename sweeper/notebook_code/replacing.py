@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -16,6 +15,7 @@ from .cell_code import (
     plain_python,
     python_lines,
     uses_in,
+    words_in,
 )
 from .plain import LeftOut
 
@@ -138,13 +138,17 @@ class Cell:
     def _edited(
         self, news: Mapping[ast.expr, str]
     ) -> tuple[list[bytes], dict[int, list[str]]] | None:
-        """Return the lines with the new values, and the original values by line.
+        """Return the source's lines with the new values, and the original values by line.
 
         A line of the source may begin with a prompt or white space that `code` lacks. So the
         columns in the syntax tree are shifted.
 
+        Args:
+            news: Code of each new value, by the node of the old value.
+
         Returns:
-            None if the old values cannot be found in the source.
+            The new lines, and the texts of the original values by the index of their new line, from
+            0. None if the old values cannot be found in the source.
         """
         lines = python_lines(self.source)
         shifts = [*map(_shift, lines, self.lines)]
@@ -175,22 +179,24 @@ def _argument(place: LeftOut, code: str, *, is_followed: bool) -> str:
     """Return the code to insert at the end of a call's arguments, with a comma where one is needed.
 
     Args:
-        place: Place of the argument.
+        place: The argument, which the call leaves out so far.
         code: Code of the value.
-        is_followed: Whether another argument was already inserted behind this one.
+        is_followed: Whether another argument was already inserted at the end of this call. It then
+            comes after the new one.
     """
     if place.call.args or place.call.keywords:
         return f", {place.parameter}={code}"
     return f"{place.parameter}={code}{', ' if is_followed else ''}"
 
 
-def words_in(text: str) -> frozenset[str]:
-    """Return the words of a text, any of which may be the name of a variable or a function."""
-    return frozenset(re.findall(r"\w+", text))
-
-
 def _replaced_nodes(news: Mapping[ast.expr, str]) -> dict[ast.AST, ast.AST]:
-    """Return the nodes of the syntax tree after a replacement, by the nodes that they replace."""
+    """Return the syntax tree nodes of new values, by the nodes of the old values.
+
+    For an argument that a call leaves out, the whole call is replaced by one with the argument.
+
+    Args:
+        news: Code of each new value, by the node of the old value.
+    """
     found: dict[ast.AST, ast.AST] = {}
     for node, code in news.items():
         if not isinstance(node, LeftOut):
@@ -215,6 +221,10 @@ def _is_main(test: ast.expr) -> bool:
 
 def _shift(source: bytes, code: bytes) -> int | None:
     """Return how many bytes at the start of a source line are missing in the line of plain Python.
+
+    Args:
+        source: Line of the cell in the notebook.
+        code: The same line in `Cell.code`.
 
     Returns:
         None if the rest of the line differs as well.

@@ -20,10 +20,13 @@ class _Setter(Place):
     Attributes:
         keys: Arguments that get other values, such as `C`, or `svc__C` for the step `svc` of a
             pipeline.
-        objects: Code of the objects that get other values. A variable that other code uses as well
-            is left out.
-        steps: Values of the variables that a search names inside of its arguments, such as steps
-            of a pipeline. A variable that other code uses as well is left out.
+        objects: Code of the objects whose arguments the call replaces. For an object in a
+            variable, this is the value that the notebook assigns to the variable. It is left out
+            if other code may use the object with its original arguments.
+        steps: Values of the variables inside of a search's arguments, such as that of `svc` in
+            `GridSearchCV(Pipeline([("svc", svc)]), …)`. A variable that is itself an argument
+            belongs to `objects`. Variables that other code uses as well are left out. Empty for
+            `set_params`.
     """
 
     keys: set[str]
@@ -80,11 +83,13 @@ class _Variables:
     def unused(self, name: str, before: tuple[int, int] | None = None) -> list[ast.expr]:
         """Return the only value of a variable, in a list.
 
-        The list is empty if other code may use the variable, or if it has several values.
+        The list is empty if code other than searches and `set_params` reads the variable, or if the
+        notebook assigns it no value or several values.
 
         Args:
             name: The variable.
-            before: Cell and line. Only uses before this position count. None if all uses count.
+            before: Number of a cell, and line. Only uses before this position count. None if all
+                uses count.
         """
         values = self.values[name]
         is_used = any(before is None or place < before for place in self._reads[name])
@@ -107,7 +112,8 @@ def _searches(cells: Iterable[Cell], variables: _Variables) -> Iterator[_Setter]
                 for value in variables.values[name.id]:
                     setter.keys.update(_keys_of_dicts(value))
                 objects = setter.objects if name in passed else setter.steps
-                # A search changes only copies. So uses after it count, too.
+                # A search changes only copies of an object, so code after the search still uses the
+                # original values. Therefore, uses of the variable after the search count, too.
                 objects += variables.unused(name.id)
             yield setter
 
@@ -123,9 +129,12 @@ def _calls_of_set_params(
 ) -> Iterator[_Setter]:
     """Yield the calls of `set_params` that run in each trial.
 
+    Only calls on a variable count, as in `model.set_params(C=1)`. Calls in functions, classes, `if`
+    and `try` at the top level are left out, because they may not run.
+
     Args:
         cells: All code cells.
-        variables: Their variables.
+        variables: The variables that these cells assign, with their values and uses.
         varied: Arguments that searches vary. `set_params(**search.best_params_)` sets all of them.
     """
     for cell in cells:
@@ -171,7 +180,10 @@ def _meant(key: str, setter: _Setter) -> list[ast.expr]:
 
 
 def _names_of_steps(nodes: Iterable[ast.AST]) -> dict[ast.AST, str]:
-    """Return the names of steps that code states as in `("svc", SVC())`, by the steps' calls."""
+    """Return the names of a pipeline's steps, by the calls that make the steps.
+
+    Code states a name and a call as in `("svc", SVC())`.
+    """
     names: dict[ast.AST, str] = {}
     for node in nodes:
         match node:
@@ -181,7 +193,7 @@ def _names_of_steps(nodes: Iterable[ast.AST]) -> dict[ast.AST, str]:
 
 
 def _arguments(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.expr]:
-    """Yield the values of the keyword arguments of a name in those nodes that are calls."""
+    """Yield the values that the calls among nodes pass for the keyword argument `name`."""
     for node in nodes:
         stated = keywords_of(node) if isinstance(node, ast.Call) else []
         for known, value in stated:

@@ -30,8 +30,11 @@ def shown_imports(code: Sequence[str], local: Iterable[str], *, folder: Path) ->
         folder: Folder of the notebook. Its modules are not libraries.
 
     Returns:
-        Each import as `module`, or as `module:name` for `from module import name`. The list is
-        empty if the code may import other libraries too, or only the standard library.
+        Each import as `module`, or as `module:name` for `from module import name`. Imports of the
+        standard library are included. The list is empty if the code may import more libraries, for
+        example in a function, or if it may change what an import finds or does. It is also empty if
+        a source is not valid Python, or if the code imports no library except `sweeper` and the
+        standard library.
     """
     shown: list[str] = []
     all_names: list[str] = []

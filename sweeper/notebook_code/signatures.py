@@ -38,7 +38,10 @@ class Signatures:
                 self._own[definition.name] = definition.passed
 
     def named(self, call: ast.Call) -> Iterator[Named]:
-        """Yield the positional arguments of a call whose parameters' names are known."""
+        """Yield the positional arguments of a call, each with the name of its parameter.
+
+        Arguments whose parameter is unknown are left out.
+        """
         for name, value in zip(self._names(call), call.args, strict=False):
             if isinstance(value, ast.Starred):
                 return
@@ -62,9 +65,14 @@ class Signatures:
 
 
 def _has_two_sizes(call: ast.Call, callee: str) -> bool:
-    """Return whether a call begins with two sizes, as those of torch's recurrent layers do.
+    """Return whether a call may begin with two sizes, as `LSTM(10, 20)` of torch does.
 
-    The second argument of a layer of Keras is an activation: a text, or None.
+    The second size may be a keyword. Keras' layers of the same names begin with one size. Their
+    second argument is an activation: a text, or None.
+
+    Args:
+        call: Call of a function or class.
+        callee: Last part of its name, such as `LSTM`.
     """
     if len(call.args) > 1:
         match call.args[1]:

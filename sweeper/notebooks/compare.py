@@ -42,9 +42,9 @@ _NATIVE_LOG = re.compile(
     r"(?:To enable the following instructions: .*\n?)?",
     re.MULTILINE,
 )
-#: Matches the terminal codes for coloured or bold text, such as those that Keras prints with `3s`.
-#: They end in a letter. If they stayed, `_VOLATILE` would not find the number behind such a code:
-#: it looks for numbers at the beginning of a word.
+#: Matches the terminal codes for coloured or bold text, such as those that Keras prints around the
+#: duration `3s`. These codes are removed first, because they end in a letter: `_VOLATILE` finds
+#: durations only at the beginning of a word, so not behind a letter.
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 #: Matches texts that differ between any two processes, and so are not compared. The possessive
 #: quantifiers (`++`) keep the search fast: without them, its time grows with the square of the
@@ -157,7 +157,7 @@ class Differences:
 
     @property
     def has_equal_numbers(self) -> bool:
-        """Whether all scores and steps are equal bit for bit."""
+        """Whether all scores, and all points of all series, are equal bit for bit."""
         return not self.scores and all(parting.step is None for parting in self.series.values())
 
     @property
@@ -171,13 +171,19 @@ class Differences:
 
     @property
     def distance(self) -> float:
-        """Largest relative distance of two compared numbers. Infinite if one is missing."""
+        """Largest relative distance of two compared numbers.
+
+        Infinite if a score or point is missing in one execution, or differs and is not finite.
+        """
         distances = [_distance(*pair) for pair in self.scores.values()]
         distances += [parting.distance for parting in self.series.values()]
         return max(distances, default=0.0)
 
     def numbers_in_words(self) -> list[str]:
-        """Return a text for the series with the earliest difference, and one for each score."""
+        """Return a text for each score that differs.
+
+        If series differ, the first text is for the series with the earliest difference.
+        """
         found = [f"{name} {change(*pair)}" for name, pair in self.scores.items()]
         apart = [
             (parting.step, name)
@@ -192,7 +198,7 @@ class Differences:
     def environment_in_words(self) -> list[str]:
         """Return the differences of the environment as texts.
 
-        After the first eight differences, the last text counts the others.
+        If there are more than eight differences, a last text counts those after the eighth.
         """
         found = [f"{name}: {change(*pair)}" for name, pair in self.environment.items()]
         if len(found) > _MOST_LISTED:
@@ -209,7 +215,7 @@ class Differences:
         return found[0] if found else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints.
+        """Return the differences as JSON data: a part of what `diff` and `replay` print as JSON.
 
         Infinity and NaN become texts, because JSON lacks them.
         """
@@ -283,7 +289,7 @@ def _parting(first: Points, second: Points) -> Parting:
 
 
 def _n_equal(first: Sequence[object], second: Sequence[object]) -> int:
-    """Return how many parts at the beginning of two sequences are equal."""
+    """Return how many elements at the beginning of two sequences are equal."""
     n_equal = 0
     for a, b in zip(first, second, strict=False):
         if repr(a) != repr(b):

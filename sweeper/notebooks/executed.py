@@ -23,6 +23,8 @@ from .state_cell import with_state
 class ExecutedNotebook:
     """The executed notebook of one running trial. Its file is a valid notebook at every moment.
 
+    Changes of the metadata are kept in memory until `write` writes the file.
+
     Attributes:
         node: Notebook in memory. The engine that runs the cells writes the outputs into it.
         path: Path of the notebook's file.
@@ -31,9 +33,11 @@ class ExecutedNotebook:
     Args:
         node: Copy of the research notebook with the trial's params.
         spec: Spec of the trial.
-        earlier: Metadata of an earlier run of this attempt, whose checkpoint this run resumes.
-            Default: the metadata of the earlier attempt that the spec continues. Without checkpoint
-            files, earlier metadata are ignored.
+        earlier: Metadata of an earlier run of this attempt, if this run resumes from the checkpoint
+            of that run. `points` includes the earlier points that this run does not report again
+            (see `RecordedPoints`). Default: the metadata of the earlier attempt that
+            `spec.continues` names, if any. Both are ignored if the trial has no checkpoint files,
+            because it then starts from scratch.
     """
 
     def __init__(
@@ -74,12 +78,12 @@ class ExecutedNotebook:
             return self.points.added_to(self._noted)
 
     def note(self, **changes: Any) -> None:
-        """Change fields of the metadata, except the points."""
+        """Change fields of the metadata, except the points, which `points` collects."""
         with self._lock:
             self._noted = replace(self._noted, **changes)
 
     def begin(self) -> None:
-        """Record that the trial begins now: its memory and GPU are reserved.
+        """Record that the trial begins now, because its memory and GPU are reserved.
 
         The time before counts as waiting, not towards the trial's duration.
         """
@@ -156,7 +160,13 @@ def mark_ended(
 
 
 def _text_of(node: NotebookNode, metadata: TrialMetadata, **layout: Any) -> str:
-    """Return the text of a notebook's file, with the metadata and a first cell that shows them."""
+    """Return the text of a notebook's file, with the metadata and a first cell that shows them.
+
+    Args:
+        node: Executed notebook. The metadata are also written into it.
+        metadata: Metadata of its trial.
+        layout: Options of `nbformat.v4.writes`, such as `indent`. Default: Jupyter's layout.
+    """
     put_metadata(node, metadata)
     text: str = nbformat.v4.writes(with_state(node, metadata), **layout)
     return text

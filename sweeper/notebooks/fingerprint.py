@@ -26,7 +26,7 @@ from .research import ResearchNotebook
 #: decide the params.
 Fingerprint = Mapping[str, Any]
 
-#: MLflow tag whose value is the version of the fingerprint.
+#: MLflow tag with a hash of the fingerprint. Runs with other code or settings have another value.
 CODE_TAG = "sweeper.code"
 _FIXED_TAG = "sweeper.fixed."
 
@@ -46,7 +46,9 @@ def fingerprint_of(
 ) -> Fingerprint:
     """Return the fingerprint of a notebook's trials under these settings.
 
-    All keys of a score's source, an objective and a dimension are part of the fingerprint.
+    The fingerprint states what decides the results: hashes of the cells and of the local modules,
+    the kernel, the seed, `repeat`, `cpus_per_trial`, and the entries of the sections `SECTIONS` of
+    the parameters file with all their keys.
 
     Args:
         notebook: Research notebook.

@@ -33,7 +33,7 @@ _MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
 #: random, no notebook can contain this comment.
 _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
-#: Template for nbconvert. It puts this comment before and after each cell, so that the page can be
+#: Template for nbconvert. It puts `_CELL` before and after each cell, so that the page can be
 #: split into cells. It replaces outputs that run scripts or are too large.
 _TEMPLATE = """
 {%- extends 'index.html.j2' -%}
@@ -155,7 +155,11 @@ def _cleaned(html: str) -> str:
 
 
 def _allowed(tag: str, name: str, value: str) -> str | None:
-    """Return the value of an attribute, or None if the attribute has to be removed."""
+    """Return the value of an HTML attribute, or None if the attribute has to be removed.
+
+    A `src` is kept only if it is a `data:` URL of a picture. An `href` is kept only if it is no
+    `data:` URL.
+    """
     if name == "src" and not _PICTURE.match(value):
         return None
     if name == "href" and value.lower().startswith("data:"):

@@ -154,7 +154,8 @@ class TrialMetadata(TrialEnd):
         fixed: Params that are the same in all trials.
         originals: Plain values that the research notebook itself gives to params, by param.
         seed: Seed of the trial.
-        random_seed: Seed with which the kernel's random generators began. None without one.
+        random_seed: Seed with which the kernel's random generators began. None if the sweep did not
+            seed them.
         attempt: Number of the attempt, from 1.
         code: Version of the study's fingerprint.
         scores: Final value of each score.
@@ -186,9 +187,11 @@ class TrialMetadata(TrialEnd):
         data: `version`, `from` and `path` of the data.
         inputs: Files of other studies, each with the fields of `InputFile`.
         artifacts: Artifacts that the trial saved, by name: `sha256` and `size_bytes`.
-        proposal: Optuna's record of the trial when it began (`Proposal`), for `rebuild`.
+        proposal: Optuna's record of the trial when it began (`Proposal`). The command `rebuild`
+            restores the record from it.
         values_at_end: Values that swept and fixed variables had after the last cell.
-        disagreements: Sources that give other scores, each with the fields of `Disagreement`.
+        disagreements: Sources that give another value of a score than the source that counts, each
+            with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
         notices: Names of `not_replicable` operations and of `overwritten_files`, by these keys.
             The results of such operations may differ when the trial runs again. The files are next
@@ -244,7 +247,7 @@ class TrialMetadata(TrialEnd):
     def decode(cls, stored: object) -> TrialMetadata | None:
         """Return the metadata from JSON data that `encode` has made. None if there are none.
 
-        People may edit the file. A key with an invalid value counts as missing. If it is a key of
+        People may edit the file. A key with an invalid value counts as missing. If it is a field of
         `TrialEnd`, the trial counts as running, because its outcome is not known.
         """
         if not isinstance(stored, Mapping) or not stored:
@@ -290,7 +293,8 @@ class TrialMetadata(TrialEnd):
 
 _METADATA = TypeAdapter(TrialMetadata)
 
-#: Metadata that state nothing. They give the value of each key that a file lacks.
+#: Metadata with empty values, for a trial about which nothing is known. `decode` also uses these
+#: values for keys that a file lacks.
 BLANK = TrialMetadata(
     study="",
     study_id="",
@@ -311,7 +315,11 @@ BLANK = TrialMetadata(
 
 
 def read_metadata(path: Path) -> TrialMetadata | None:
-    """Read a trial's metadata from its executed notebook. None if no sweep wrote the file."""
+    """Read a trial's metadata from its executed notebook.
+
+    Returns:
+        None if the file is missing, is not a notebook, or contains no metadata of a trial.
+    """
     return read_progress(path)[0]
 
 

@@ -40,7 +40,8 @@ _ESCAPE = re.compile(r"\\[A-Za-z]")
 #: Sign that belongs to the number after it: not a hyphen, a minus between two numbers, or `+/-`.
 _SIGN = rf"(?<![\w)\]%+{_MINUS}-])(?<!\+/)[-+{_MINUS}]"
 _OPTIONAL_SIGN = rf"(?:{_SIGN}(?=\.?\d))??"
-#: Text of a pattern before its first group: escapes, sets, other parentheses and characters.
+#: Part of a user's pattern before its first group: escapes, sets such as `[a-z]`, parentheses that
+#: capture nothing such as `(?:`, and other characters.
 _BEFORE_GROUP = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\((?=\?(?!P<))|[^\\[(])*", re.DOTALL)
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
 #: number only if the pattern's group has matched all of it.
@@ -54,8 +55,8 @@ _OTHER = re.compile(
     r"|(?:d|days?|hr?s?|m|min)\s\d{1,6}(?:\.\d{1,9})?\s?(?:h|hr|m|min|s|sec|ms)\b"
 )
 _UNIT = re.compile(r"[^\W\d_]{0,20}")
-#: Text after a number that the pattern's group has also matched: the rest of a date, a time or a
-#: fraction.
+#: Text after a number, if the pattern's group has matched more than the number: the rest of a date,
+#: a time or a fraction.
 _COMPOSITE = re.compile(r"[-+/:*^][-+]?\.?\d")
 #: Text that may follow a number inside a bracket: a unit, `%` or quotes; then the closing bracket,
 #: or the rest of a tensor's `repr`, such as `, device=` in `tensor(0.5, device='cpu')`.
@@ -64,8 +65,8 @@ _CLOSED = re.compile(
 )
 #: Text before a position that shows that the position is inside of a number.
 _INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
-#: Text before and after a position that is inside of a number, too: after a comma between
-#: thousands, as between `12,` and `345`.
+#: A position is inside of a number, too, if it follows a comma between thousands. The first pattern
+#: matches the text before such a position (`12,`), the second the text after it (`345`).
 _INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
 _GROUP = re.compile(r"\d{3}(?!\d)")
 #: Minus sign at the end of a text. It belongs to the number after this text.
@@ -89,11 +90,11 @@ _QUOTED_CHARACTERS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The number at a position of a text.
+    """The number that a pattern's first group selects in a printed text.
 
     Attributes:
         value: The number. None if there is no number, or if it is ambiguous.
-        text: Text at the position.
+        text: Text of the group, and of the number if it ends later, shortened for messages.
         end: Index in the line at which the number ends. If the group of the pattern ends later, the
             end of that group.
         is_complete: Whether more text at the end of the line would not change the number.
@@ -144,7 +145,8 @@ def read_number(match: regex.Match[str], printed: str) -> Reading | None:
 
     Args:
         match: Match of a pattern.
-        printed: Text as it was printed. It has the same length as the text of the match.
+        printed: Text as it was printed. In the text that was searched, digits may replace `nan` and
+            `inf`, but the positions are the same.
 
     Returns:
         None if the group has matched nothing.
@@ -215,7 +217,12 @@ def _skip_wrapper(text: str, start: int, end: int) -> tuple[int, bool]:
 
 
 def _is_complete(text: str, found: re.Match[str] | None) -> bool:
-    """Return whether the number at this position would be the same in a longer text."""
+    """Return whether a number would be the same if more text followed.
+
+    Args:
+        text: Printed line so far.
+        found: Match of the number. None, for a text without a number, counts as complete.
+    """
     if found is None:
         return True
     behind = found.end()

@@ -21,7 +21,12 @@ class _GrowingSeries:
 
     @classmethod
     def before(cls, step: int, earlier: StoredSeries) -> _GrowingSeries:
-        """Return a series with the points that an earlier attempt reported before a step."""
+        """Return a new series with those points of an earlier attempt whose step is before `step`.
+
+        Args:
+            step: First step that is left out.
+            earlier: Series of the earlier attempt.
+        """
         points = [point for point in earlier.points if point[0] < step]
         unread = earlier.unread
         return cls(
@@ -85,9 +90,9 @@ class RecordedPoints:
                 self._begun(point.source, name, step).too_slow = True
 
     def steps_before(self, source: PointSource) -> dict[str, int]:
-        """Return, for each series of a source, the number after the earlier attempt's last step.
+        """Return, by score, the step after the last one that a source gave in the earlier attempt.
 
-        A source that numbers its steps by position, such as printed text, continues with it.
+        A source that numbers its steps by position, such as printed text, continues with this step.
         """
         counts = {}
         for name, series in self._earlier.points_by(source).items():

@@ -131,7 +131,11 @@ class ResearchNotebook:
 
     @cached_property
     def modules(self) -> Mapping[str, Cell]:
-        """The local modules that the notebook imports, by their names."""
+        """The local modules that the notebook imports or runs, directly or indirectly, by name.
+
+        Each module is one cell with the number 0 that contains all of its code. Empty for a
+        language other than Python.
+        """
         code = self.code if self.language == "python" else []
         modules = {}
         for file, content in local_code(code, self.path.parent).items():
@@ -165,8 +169,8 @@ class ResearchNotebook:
             known = self.assignments
             is_known = name in self.injected or known.knows(name) or known.bound_in(name)
             where = f" ({self.display_name})"
-            # The message only counts the names after the first `MOST_LINES` ones, so their
-            # remedies are not looked for.
+            # The message shows at most `MOST_LINES` + 1 names and counts the others, so remedies
+            # for the others are not looked for.
             if not is_known and len(wrong) <= MOST_LINES:
                 where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
             wrong.append(f"{source}: {name!r} is {why}{where}")
@@ -217,7 +221,7 @@ class ResearchNotebook:
         return ""
 
     def used_in_parameters_cell(self, names: Iterable[str]) -> list[str]:
-        """Return the names that the parameters cell both assigns and reads.
+        """Return those names that the parameters cell reads, and to which it assigns a plain value.
 
         A trial's value for them is written into the parameters cell itself. papermill's injected
         cell, which comes after it, would be too late.
@@ -232,7 +236,10 @@ class ResearchNotebook:
         return self.language == "python" and bool(self.assignments.at_top(name))
 
     def takes(self, name: str) -> bool:
-        """Return whether the notebook has a variable of this name that a trial can set."""
+        """Return whether the notebook has a top-level variable of this name that a trial can set.
+
+        The result is False for a notebook in another language than Python.
+        """
         return self.assigns(name) and not self.why_not(name)
 
     @property
@@ -251,7 +258,11 @@ class ResearchNotebook:
         return None if why is None else f"seed is {why}"
 
     def why_not(self, name: str) -> str | None:
-        """Return why a trial cannot set a name, in the words of `Assignments.why_not`."""
+        """Return why a trial cannot set a name, as a text that completes "NAME is …".
+
+        Returns:
+            None if a trial can set the name.
+        """
         if name in self.injected:
             return self.assignments.other_value(name, after_cell=self.parameters_cell)
         return self.assignments.why_not(name)
@@ -279,10 +290,11 @@ class ResearchNotebook:
 
 
 def _keep_injected(node: NotebookNode) -> None:
-    """Use the cell that an earlier run of papermill has injected as the parameters cell.
+    """Tag the last cell that an earlier run of papermill has injected as the parameters cell.
 
-    Otherwise, papermill would replace this cell, and its values that a trial does not set would be
-    lost.
+    Without the tag, papermill would replace this cell, and those of its values that a trial does
+    not set would be lost. No other cell keeps the tag. A notebook without such a cell is not
+    changed.
     """
     injected = [cell for cell in code_cells(node) if INJECTED_TAG in cell_tags(cell)]
     if not injected:

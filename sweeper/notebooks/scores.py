@@ -43,7 +43,7 @@ class Given:
     """A score as one source gives it, such as a report, a variable or the log of a library.
 
     Attributes:
-        rank: Position of the source in the order of all sources.
+        rank: Rank of the source among all sources. The lowest rank has priority.
         source: Name of the source for people, such as `variable test_acc` or `Keras`.
         value: Final value.
         points: The (step, value) pairs. Empty for a source that gives only a final value.
@@ -61,9 +61,9 @@ class Scraped:
 
     Attributes:
         scores: Final value of each score.
-        series: The (step, value) pairs of each score that has a series. If a library and another
-            source give the same score, the library's series has the name that `lesser_name`
-            returns.
+        series: The (step, value) pairs of each score that has a series. If a library logs a score
+            that another source gives as well, or for which the parameters file names a source, the
+            library's series has a longer name, such as `keras/loss` (see `lesser_name`).
         unread: Printed text where a number was expected, by score. The value of such a score is
             unknown.
         too_slow: Scores whose patterns took too long. Some values of these scores were not found.
@@ -82,7 +82,10 @@ class Scraped:
 def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
     """Return the variables and expressions to read from the kernel after the last cell.
 
-    A name of an objective that is no variable, such as `val/acc`, belongs to a library's score.
+    Args:
+        sources: Sources that the parameters file names, by score.
+        objectives: Names of the objectives. Each may be the name of a variable, except a name such
+            as `val/acc`, which belongs to a score that a library logs.
     """
     named = [
         source.variable or source.expression
@@ -128,7 +131,7 @@ def scrape(
         is_named = name in sources
         for giver in givers:
             if giver.rank is ScoreRank.LOGGED and (is_named or len(givers) > 1):
-                # The name of the score belongs to the series of the source with higher priority.
+                # Another source has priority, and the score's name is kept for its series.
                 found.series[lesser_name(name, giver.source)] = [*giver.points]
         last = ScoreRank.NAMED if is_named else ScoreRank.LOGGED
         if name in found.unread or name in found.too_slow:
@@ -142,7 +145,14 @@ def scrape(
 
 
 def _use(first: Given, givers: Sequence[Given], found: Scraped, name: str) -> None:
-    """Record the score `name` as `first` gives it, the source with the highest priority."""
+    """Record a score as the source with the highest priority gives it: rank, value and series.
+
+    Args:
+        first: What this source gives.
+        givers: What all sources give for the score, `first` included.
+        found: Scores of the notebook, to which the score is added.
+        name: Name of the score.
+    """
     if first.rank is ScoreRank.REPORTED:
         found.unread.pop(name, None)
         found.too_slow.discard(name)
@@ -216,7 +226,16 @@ def _logged(metadata: TrialMetadata, objectives: _Objectives) -> Iterator[tuple[
 def _last_of(
     points: Sequence[tuple[int, float]], rank: ScoreRank, source: str, objective: Objective | None
 ) -> Given:
-    """Return the score of a series: its last value, or what the objective's `take` states."""
+    """Return the score of a series: its last value, or the best or mean one.
+
+    The key `take` of the objective decides which. Without an objective, the last value counts.
+
+    Args:
+        points: The (step, value) pairs of the series.
+        rank: Rank of the source that gives the series.
+        source: Name of this source for people.
+        objective: Objective with the name of the score. None if no objective has it.
+    """
     return Given(rank=rank, source=source, value=_final_value(points, objective), points=points)
 
 
@@ -376,7 +395,7 @@ class PrintedScores:
             line.values[name] = found
 
     def _found(self, name: str, text: str, *, is_whole: bool) -> list[float | str]:
-        """Return the matches of a score's pattern in a line: numbers, or texts that are none.
+        """Return the matches of a score's pattern in a line: numbers, or texts that are no numbers.
 
         Args:
             name: Name of the score.

@@ -56,8 +56,8 @@ _ORDERS_DATA = ("*split*", "*Split*", "torch.randperm", "*.permutation", "*.shuf
 
 #: Text for people about a notebook that sets no seed: how its trials draw random numbers then.
 NO_SEED = (
-    "its training sets no seed: all trials of a search draw the same random numbers, those of "
-    "`confirm` and `repeat` draw others"
+    "its training sets no seed: all trials of a search draw the same random numbers; the trials of "
+    "`confirm` and `repeat` draw other numbers"
 )
 
 
@@ -84,8 +84,9 @@ class OwnSeed:
 def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
     """Find the arguments with which a notebook seeds libraries with a whole number.
 
-    Left out are seeds of functions that split or reorder data, so that all trials use the same
-    data, and arguments that may get several numbers, such as the variable of a loop over seeds.
+    Left out are seeds of functions that split, sample, generate or reorder data, so that all trials
+    use the same data. Arguments that may get several numbers, such as the variable of a loop over
+    seeds, are left out, too.
     """
     flows, found = Flows(cells), list[OwnSeed]()
     of_data = _in_orders_of_data(flows.calls)
@@ -128,6 +129,9 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
 def is_unseeded(flows: Flows, code: str) -> bool:
     """Return whether a notebook seeds nothing and has no random generator of its own.
 
+    The result is False for a notebook that runs another file with `%run`, because the file may set
+    a seed.
+
     Args:
         flows: The flows of values in the notebook.
         code: Code of the notebook and of its local modules.
@@ -142,7 +146,12 @@ def is_unseeded(flows: Flows, code: str) -> bool:
 
 
 def replace_seeds(node: NotebookNode, seed: int) -> None:
-    """Replace a notebook's original seeds with the seed of a trial. Comments state the old ones."""
+    """Replace a notebook's original seeds with the seed of a trial. Comments state the old ones.
+
+    Args:
+        node: Notebook whose cells are changed in place.
+        seed: Seed of the trial.
+    """
     in_cells = code_cells(node)
     cells = [
         Cell(number, "" if is_skipped(cell) else cell.source)
@@ -150,10 +159,12 @@ def replace_seeds(node: NotebookNode, seed: int) -> None:
     ]
     news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
     found = own_seeds(cells)
-    order = list(dict.fromkeys(own.number for own in found))  # Keep different seeds different.
+    # Different seeds stay different: they become `seed`, `seed + 1` and so on, in this order.
+    order = list(dict.fromkeys(own.number for own in found))
     for own in replaceable(found, node):
-        if own.number != seed:
-            news[own.cell][own.value] = str(seed + order.index(own.number))
+        new = seed + order.index(own.number)
+        if own.number != new:
+            news[own.cell][own.value] = str(new)
     for cell, in_cell in zip(cells, in_cells, strict=True):
         changed = cell.with_values(news[cell.number])
         if changed not in (None, cell.source):

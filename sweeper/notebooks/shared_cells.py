@@ -8,8 +8,7 @@ from collections.abc import Set
 from nbformat import NotebookNode
 
 from ..errors import NotebookError
-from ..notebook_code.cell_code import parse_or_none, plain_python, uses_in
-from ..notebook_code.replacing import words_in
+from ..notebook_code.cell_code import parse_or_none, plain_python, uses_in, words_in
 from .reading import cell_tags, code_cells
 from .research import (
     INJECTED_TAG,
@@ -43,6 +42,10 @@ def last_shared_cell(node: NotebookNode) -> int:
 def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
     """Check that cells tagged `shared` are the same in all trials, and come before other cells.
 
+    Empty cells do not count. A parameters cell counts only if it calls `sweeper.trial`, or reads or
+    assigns a name whose value differs between trials. Names that papermill's injected cell assigns
+    do not count there.
+
     Args:
         notebook: Research notebook.
         own_names: Names whose values differ between trials.
@@ -71,9 +74,10 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
                 first_untagged, its_own = number, own if is_parameters else ""
         elif its_own:
             raise NotebookError(
-                f"{where} is tagged 'shared', and the parameters cell, code cell {first_untagged}, "
-                f"before it uses {its_own}, whose value differs between trials; remove the tag, or "
-                f"move the code that uses {its_own} to a cell after the shared ones"
+                f"{where} is tagged 'shared', and the parameters cell above (code cell "
+                f"{first_untagged}) would run only once with it, but uses {its_own}, whose value "
+                f"differs between trials; remove the tag, or move the code that uses {its_own} to "
+                "a cell after the shared ones"
             )
         elif first_untagged:
             raise NotebookError(
@@ -119,16 +123,22 @@ def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
     if len(numbers) > 1:
         which = f"cells {numbers[0]} to {numbers[-1]} take"
     return (
-        f"{which} {leading_s:.1f} of {total_s:.1f} s of each trial and use no parameter: "
-        f"tag them `{SHARED_TAG}` to run them once"
+        f"{which} {leading_s:.1f} of {total_s:.1f} s of each trial without using a parameter: "
+        f"add the tag `{SHARED_TAG}`, so that this code runs only once for all trials"
     )
 
 
 def _own_in(source: str, own_names: Set[str]) -> str:
-    """Return a name or call in a cell whose value differs between trials.
+    """Return what differs between trials in a cell: a name, or a call of `sweeper.trial`.
+
+    A name counts if the cell reads or assigns it.
+
+    Args:
+        source: Code of the cell.
+        own_names: Names whose values differ between trials.
 
     Returns:
-        An empty text if the cell has no such name or call.
+        The name or the call. An empty text if the cell has nothing of this kind.
     """
     if _OWN_CALL.search(source):
         return "sweeper.trial()"

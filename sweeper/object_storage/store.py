@@ -1,6 +1,6 @@
 """Read and write the objects in a folder of an object storage. Only this module uses fsspec.
 
-`copying.py` and `archive.py` decide which objects are stored, and when.
+The folders `sync` and `data` decide which objects are stored, and when.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class StoreError(Exception):
 
 
 class Store:
-    """The objects in one folder, by their names relative to the folder.
+    """Reads and writes the objects in one folder of an object storage.
+
+    Methods take the names of objects relative to the folder. If a call to the storage fails, they
+    raise a `StoreError`.
 
     Args:
         url: URL of the folder, without secrets.
@@ -170,7 +173,9 @@ class Store:
     def _clear(self, fs: Any, folder: str) -> None:
         """Remove unfinished objects that killed processes have left in a folder.
 
-        Later calls for the same folder do nothing, because each call to a store takes time.
+        Objects that were written within `ABANDONED_S` seconds (a day) stay, because a process may
+        still be writing them. All stay if the store does not know when they were written. Later
+        calls for the same folder do nothing, because each call to a store takes time.
         """
         if folder in self._cleared:
             return
@@ -244,7 +249,9 @@ class Store:
 
     @staticmethod
     def patiently(call: Callable[[], T], is_stopped: Callable[[], bool]) -> T:
-        """Return the result of a call. Repeat it for a minute while the store is unavailable.
+        """Return the result of a function. Call it again while the store is unavailable.
+
+        After a minute, a failed call is not repeated.
 
         Raises:
             StoreError: The store refuses the call, or is unavailable for longer.

@@ -38,9 +38,23 @@ def facts_of(
     runs_page: str | None,
     is_running: bool,
 ) -> dict[str, Any]:
-    """Return the facts about a study as a whole that its page displays.
+    """Return the facts about a study as a whole that its page displays, as JSON data.
 
-    `Page.write` describes the arguments.
+    Args:
+        study: The study.
+        records: Records of all trials of the study.
+        settings: Settings of the study.
+        importances: How much each param matters for each objective, by objective and param. Empty
+            while this is not known.
+        surfaces: Scores predicted over pairs of params, by objective. Empty while they are not
+            known.
+        insights: What the study has shown, such as the winner and the params that mattered. None
+            while this is not known.
+        confirmation: Ranking of the study's best trials by runs on fresh seeds. None if there is
+            none.
+        runs_page: URL of the page of the study that ran these trials on fresh seeds, relative to
+            this page. None if there is no such study.
+        is_running: Whether a sweep runs on the study or confirms it.
     """
     best = study.best()
     if confirmation is not None and confirmation.study != study.name:
@@ -61,7 +75,8 @@ def facts_of(
         "importances": importances,
         "surfaces": surfaces,
         "is_predicting": can_predict(),
-        # While trials run, no executed notebooks are compared: it would cost time at each write.
+        # `without_effect` finds params that made no difference. It compares executed notebooks,
+        # which would take time at each write of the page while trials run.
         "remark": "" if is_running else " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
         "runs_page": runs_page,
@@ -70,7 +85,7 @@ def facts_of(
 
 
 def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
-    """Return the facts about one trial that its page displays.
+    """Return the facts about one trial that the page of its study displays.
 
     These are the facts that `status --json` prints, without those that are None, and a few more.
 
@@ -93,7 +108,7 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
 
 
 def params_of(settings: Settings) -> list[dict[str, Any]]:
-    """Return the search space as the page displays it."""
+    """Return the search space in the format of the page: choices or bounds of each param."""
     return [_param(name, dimension) for name, dimension in settings.search_space.items()]
 
 
@@ -104,9 +119,9 @@ def _plain(params: Params) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a finite number as it is, and any other value as a text, as messages show it.
+    """Return a finite number as it is, and any other value as the text that messages show.
 
-    Without this, a browser would write `true` for `True`, and `null` for `None`.
+    A browser would write `true` instead of `True`, and `null` instead of `None`.
     """
     if isinstance(value, float):
         return encode_float(value)

@@ -23,14 +23,16 @@ _MOST_CURVES = 500
 
 
 class Curves:
-    """The learning curves of the trials that have ended."""
+    """The learning curves on a study's page, of at most `_MOST_CURVES` trials that have ended."""
 
     def __init__(self) -> None:
-        #: By run id: a text that identifies the attempt, and the steps and values of each score.
+        #: By run id: a text that identifies the attempt, and the steps and values of each series.
         self._known: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def load(self, text: str) -> None:
-        """Load the curves that an earlier page has. Curves that cannot be read are made again.
+        """Load the curves that an earlier page has. `update` then reads only the other curves.
+
+        If the text cannot be parsed, `update` reads all curves from the executed notebooks.
 
         Args:
             text: The curves as JSON, as `to_json` returns them.
@@ -40,11 +42,13 @@ class Curves:
                 self._known[run_id] = stamp, curves
 
     def update(self, records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> bool:
-        """Read the curves of trials that have ended since the last call. Return whether any is new.
+        """Read the curves of trials that have ended since the last call.
+
+        Return whether a curve was added, replaced or removed.
 
         Args:
-            records: Records of all trials. If there are more than 500, only the best trials by the
-                first objective count.
+            records: Records of all trials. If more than 500 trials have ended, only the 500 best by
+                the first objective count.
             objectives: Direction of each objective, by name.
         """
         shown = _best([record for record in records if record.is_final], objectives)
@@ -63,9 +67,13 @@ class Curves:
 
 
 def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequence[TrialRecord]:
-    """Return the trials whose curves are on the page: all, or the best if there are too many.
+    """Return the trials whose curves are on the page: all, or the `_MOST_CURVES` best.
 
-    Trials without a score count as the worst.
+    The first objective decides. Trials without a score count as the worst.
+
+    Args:
+        records: Records of the trials that have ended.
+        objectives: Direction of each objective, by name.
     """
     if len(records) <= _MOST_CURVES:
         return records
@@ -77,7 +85,10 @@ def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequ
 
 
 def _stamp(record: TrialRecord) -> str:
-    """Return a text that identifies an attempt at a trial, even among studies of the same name."""
+    """Return a text that is different for each attempt that ever had the trial's run id.
+
+    The run id alone does not identify an attempt: trials are repeated, and a study may begin anew.
+    """
     return f"{record.attempt} {record.started_at_s}"
 
 
@@ -95,14 +106,14 @@ def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float
 
 
 def read_file(path: Path, call: str) -> str:
-    """Return the data in a script of the page, which is the argument of its only call.
+    """Return the data in a script of the page. The script is one call, with the data as argument.
 
     Args:
         path: Path of the script.
         call: Name of the function that the script calls.
 
     Returns:
-        The argument as text. Empty if the script cannot be read.
+        The data as JSON text. Empty if the script cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8").strip()

@@ -11,20 +11,20 @@ from itertools import accumulate
 from pathlib import Path
 
 _HEIGHT_PX = 860
-#: At most this many bytes of rendered notebooks, before compression, are put into an output
-#: (chosen, not measured), because the output is saved with the notebook that displays it.
+#: A frame contains at most this many bytes of rendered notebooks, before compression (chosen, not
+#: measured), because it is saved as a cell's output in the notebook that displays it.
 _MOST_BYTES = 20_000_000
 _LOADED = re.compile(r'<(link rel="stylesheet" href|script)[^>]*?="(page/[^"]+)">(?:</script>)?')
 #: Permissions of the frame's sandbox. `allow-same-origin` is missing, so that scripts in the frame
 #: cannot access the notebook around it.
 _ALLOWED = "allow-scripts allow-downloads allow-modals allow-popups allow-popups-to-escape-sandbox"
-#: The page in a frame has the colours of JupyterLab's theme, and not those of the system.
+#: Style that gives a page in a frame the colours of JupyterLab's theme instead of the system's.
 _THEME = """<style>
 [data-jp-theme-light="true"] iframe.sweeper { color-scheme: light; }
 [data-jp-theme-light="false"] iframe.sweeper { color-scheme: dark; }
 </style>"""
-#: HTML that unpacks the page, because a sandboxed frame may not load files, and the page has a
-#: megabyte of scripts.
+#: HTML that contains the page with its scripts, and unpacks it: a sandboxed frame may not load
+#: files. The page is compressed, because its scripts have a megabyte.
 _UNPACK = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <script>
 const bytes = Uint8Array.from(atob("{packed}"), (character) => character.charCodeAt(0));
@@ -38,12 +38,14 @@ new Response(unpacked).text().then((page) => {{
 
 
 def frame_of(index: Path, notebooks: Iterable[str]) -> str:
-    """Return a frame with a page, as HTML that needs no other file, server or network.
+    """Return a frame (`<iframe>`) with a study's page, as HTML.
+
+    The frame needs no other file, server or network.
 
     Args:
         index: `index.html` of the page.
-        notebooks: Run ids of the trials whose rendered notebooks the frame should contain, as far
-            as they fit.
+        notebooks: Run ids of the trials whose rendered notebooks the frame should contain. The
+            last ones are left out if all of them together exceed `_MOST_BYTES`.
 
     Raises:
         OSError: A file of the page cannot be read.
@@ -71,6 +73,10 @@ def _inlined(file: Path, tag: str = "script") -> str:
 
     In scripts that contain data, `<` is escaped. Otherwise, data such as `</script>` would end the
     element.
+
+    Args:
+        file: Script or style sheet of the page.
+        tag: Name of the element: `script` or `style`.
     """
     text = file.read_text(encoding="utf-8")
     if text.startswith("sweeper."):

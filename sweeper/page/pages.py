@@ -65,11 +65,13 @@ class Page:
             settings: Settings of the study.
             is_running: Whether a sweep runs on the study or confirms it. Then the page is going to
                 be written again, and a browser follows it.
-            importances: Share of each objective's variance that each param explains, by objective
-                and param. None while the shares are not known.
+            importances: How much each param matters for each objective, by objective and param:
+                the share of the variance of the trials' scores that the param explains. None while
+                this is not known.
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them. None
                 while they are not known.
-            insights: The answer of the study, such as what mattered. None while it is not known.
+            insights: What the study has shown, such as the winner and the params that mattered.
+                None while this is not known.
             confirmation: Ranking of the study's best trials by runs on fresh seeds. Default: the
                 ranking that the study itself has.
             runs_page: Page of another study that ran the trials on fresh seeds. None if there is
@@ -142,15 +144,20 @@ def write_page_of(
     is_confirming: bool = False,
     importances: Mapping[str, Mapping[str, Importance]] | None,
 ) -> Insights | None:
-    """Write the page of a study with its answer. Return the answer.
+    """Write the page of a study, with what the study has shown, such as the winner.
 
     Args:
         located: The study.
         settings: Settings of the study.
         is_running: Whether a sweep runs on the study.
         is_confirming: Whether a sweep runs the study's best trials again on fresh seeds.
-        importances: Share of each objective's variance that each param explains. None while it is
+        importances: How much each param matters for each objective, by objective and param: the
+            share of the variance of the trials' scores that the param explains. None while this is
             not known.
+
+    Returns:
+        What the study has shown, such as the winner and the params that mattered. None if the
+        analysis of the study failed.
 
     Raises:
         OSError: A file cannot be written.

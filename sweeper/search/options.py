@@ -11,8 +11,8 @@ from typing import Any
 from ..errors import SettingsError
 from ..settings.messages import as_yaml, nearest
 
-#: Types of arguments of Optuna's classes that a parameters file can express, by their names in
-#: annotations.
+#: Types that an option in a parameters file can have, by their names in the annotations of Optuna's
+#: classes.
 _TYPES = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict, "None": NoneType}
 _IN_WORDS = {
     bool: "true or false",
@@ -24,10 +24,14 @@ _IN_WORDS = {
 
 
 def options_of(kind: type) -> dict[str, Parameter]:
-    """Return the arguments of a class that a parameters file can set, by name.
+    """Return the arguments of a sampler or pruner that a parameters file can set, by name.
 
-    Arguments that are functions or objects of Python are not among them. If the class passes
-    `**options` on, the arguments of its base class are options, too.
+    An argument is left out if one of its types is not in `_TYPES`, because a parameters file cannot
+    state such a value, for example a function. If the class accepts `**options`, the arguments of
+    its base class are options, too.
+
+    Args:
+        kind: Class of the sampler or pruner.
     """
     found: dict[str, Parameter] = {}
     for base in inspect.getmro(kind):
@@ -44,18 +48,18 @@ def options_of(kind: type) -> dict[str, Parameter]:
 def check_options(
     kind: type, options: Mapping[str, Any], *, reserved: Collection[str], where: str
 ) -> None:
-    """Refuse an option that is not an argument of a class, or whose value has another type.
+    """Check that options are arguments of a class, and that their values have the right types.
 
     Args:
-        kind: Class of Optuna, or a subclass of one.
+        kind: Class of a sampler or pruner.
         options: Options in the parameters file.
         reserved: Arguments that a parameters file cannot set.
         where: File, key and name of the sampler or pruner, for the message, such as
             `my.yml: study.sampler: tpe`.
 
     Raises:
-        SettingsError: An option does not exist: the message names the most similar one. Or the
-            value of an option does not have the type of the class's argument.
+        SettingsError: The class has no such argument, or the value of an option does not have the
+            type of the argument.
     """
     known = options_of(kind)
     for name in reserved:
@@ -70,7 +74,11 @@ def check_options(
 
 
 def _types(parameter: Parameter) -> tuple[type, ...]:
-    """Return the types that an argument allows. Empty if YAML cannot express one of them."""
+    """Return the types that an argument can have, from its annotation.
+
+    Empty if a parameters file cannot state values of one of these types, because it is not in
+    `_TYPES`. Empty also for `*args` and `**kwargs`.
+    """
     if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
         return ()
     types = []

@@ -19,13 +19,17 @@ from ..trials import TrialState as State
 from .seeds import derived_seed
 from .trial_codec import record_of
 
-#: Name of an attribute of trials that run a proposal again: the number of the proposal's first
-#: trial.
+#: Name of the trial attribute that has the number of the proposal's first trial. Only trials that
+#: run a proposal again have this attribute.
 REPEAT = "sweeper.repeat"
 
 
 def seeds_of(settings: Settings) -> list[int]:
-    """Return the seeds of a proposal's runs in their order. Empty if proposals run once."""
+    """Return one seed for each run of a proposal, in the order of the runs.
+
+    A proposal is a set of params that a sampler has chosen or a user has queued. Empty without
+    `repeat` in the parameters file, because each proposal then runs once.
+    """
     runs = 0 if settings.repeat is None else settings.repeat.runs
     return [derived_seed(settings.study.seed, "repeat", run) for run in range(runs)]
 
@@ -45,7 +49,10 @@ def plan_of_repeats(settings: Settings) -> RepeatPlan:
 
 
 class RepeatedTrials(Repeats):
-    """The proposals of a study with `repeat`, made of Optuna's trials.
+    """The proposals of a study with `repeat`, read from Optuna's trials.
+
+    A proposal is a set of params that a sampler has chosen or a user has queued. Several trials run
+    it, each on another seed or fold.
 
     Args:
         settings: Settings of the study, with `repeat`.
@@ -89,20 +96,24 @@ class RepeatedTrials(Repeats):
 
     @property
     def is_running(self) -> bool:
-        """Whether a proposal is running, so that it may need another run."""
+        """Whether a trial is running whose proposal can run again with the same params.
+
+        Frozen (paused) trials do not count.
+        """
         return bool(self._running)
 
     @property
     def _running(self) -> list[ConfirmedTrial]:
-        """The proposals that are running and may need another run."""
+        """The proposals of which a trial is running, and which can run again (`_can_repeat`)."""
         running = filter(_is_running, self.proposals.values())
         return [proposal for proposal in running if self._can_repeat(proposal)]
 
     def _can_repeat(self, proposal: ConfirmedTrial) -> bool:
-        """Return whether the present search space allows a proposal's params, and all are known.
+        """Return whether a proposal can run again with the same params.
 
-        If a param was added to the search space after the proposal's first run, its value in that
-        run is not known. So another run could not have the same params.
+        It cannot if the present search space does not allow one of them. It cannot either if a
+        param was added to the search space after the first run, because the value of this param in
+        that run is not known.
         """
         fold = {FOLD: self.plan.values[0]} if self.by_fold else {}
         return self._settings.can_run_again({**proposal.params, **fold})
@@ -127,7 +138,7 @@ class RepeatedTrials(Repeats):
 
 
 def _is_running(proposal: ConfirmedTrial) -> bool:
-    """Return whether a trial of a proposal is running. A frozen (paused) one does not count."""
+    """Return whether any trial of a proposal is running. A frozen (paused) trial does not count."""
     return any(run.state is State.RUNNING for run in proposal.runs.values())
 
 

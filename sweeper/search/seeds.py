@@ -15,7 +15,11 @@ def trial_seed(study_seed: int, number: int) -> int:
 
 
 def derived_seed(*parts: object) -> int:
-    """Return a 31-bit seed: a hash of a study's seed, the seed's purpose and further parts."""
+    """Return a 31-bit seed, which is a hash of the parts.
+
+    Args:
+        parts: Seed of the study, purpose of the new seed, such as `"trial"`, and perhaps more.
+    """
     text = "/".join(str(part) for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 33

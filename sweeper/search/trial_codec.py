@@ -13,14 +13,18 @@ from ..trials import TrialRecord, TrialState
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-#: Name of Optuna's trial attribute that has the `TrialRecord`.
+#: Name of the attribute of Optuna's trial in which the `TrialRecord` is stored as JSON.
 RECORD = "sweeper"
 
 _RECORDS = TypeAdapter(TrialRecord)
 
 
 def encode(record: TrialRecord) -> dict[str, Any]:
-    """Encode a record as JSON. Leave out default values, and the number, which Optuna stores."""
+    """Encode a trial's record as JSON, for an attribute of Optuna's trial.
+
+    Leave out the trial number, which Optuna stores itself, and default values. The scores are
+    always included.
+    """
     stored: dict[str, Any] = _RECORDS.dump_python(
         record, mode="json", exclude={"number"}, exclude_defaults=True
     )
@@ -32,24 +36,28 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
     """Return the record that Optuna's trial has. Return None if the trial has never begun.
 
     Raises:
-        ValueError: The attribute is not a record. The message names the field.
+        ValueError: The attribute `RECORD` of the trial is not a valid record. The message names the
+            wrong field.
     """
     return decode(trial.number, trial.user_attrs[RECORD]) if has_begun(trial) else None
 
 
 def has_begun(trial: FrozenTrial) -> bool:
-    """Return whether a trial has begun. Only then does it have a record that belongs to it."""
+    """Return whether a trial has begun: the sweep has stored a record of it in Optuna's trial.
+
+    The record of a trial that was never run does not count (see `is_own`).
+    """
     stored = trial.user_attrs.get(RECORD)
     return stored is not None and is_own(stored, has_ended=trial.state.is_finished())
 
 
 def is_own(stored: Mapping[str, Any], *, has_ended: bool) -> bool:
-    """Return whether a record belongs to the trial that has it.
+    """Return whether the trial in which a record is stored has really begun.
 
     Another process, such as `enqueue` in another terminal, may use the number of a trial that is
-    about to begin. Then the trial is stored under the next number, and is marked as failed at once.
-    It still has the record with which it was to begin, whose state is running. That record does not
-    belong to it.
+    about to begin. Then the sweep's trial is stored under the next number, marked as failed at
+    once, and never run. Its record still has the state running, although the trial has ended in
+    Optuna. Such a record is to be ignored.
 
     Args:
         stored: The record as JSON.

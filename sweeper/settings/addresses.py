@@ -19,10 +19,11 @@ from urllib.parse import quote, unquote
 
 from ..trials import display_path
 
-#: Text in place of a password. A user may copy a URL with this text from the sweep's output and
-#: state it in a command. Its password then counts as missing.
+#: Text in place of a password. A user may copy a URL with this text from the sweep's output into a
+#: command. The password of this URL then counts as missing.
 HIDDEN = "***"
-#: Pattern of a secret in the query of a URL: its name, and its value.
+#: Pattern of a secret in the query of a URL, as in `?password=hush`. The groups are `password=` and
+#: `hush`.
 _SECRET_PART = re.compile(
     r"(?<=[?&])([^=&]*(?:pass|pwd|secret|token|credential|api_?key|access_?key|odbc_connect)"
     r"[^=&]*=)([^&]*)",
@@ -33,8 +34,8 @@ _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
 #: Pattern of the beginning of a local folder's URL. In the path that follows, no character is
 #: escaped: `%41` is three characters.
 LOCAL_SCHEME = re.compile(r"(file|local)://(?=/)")
-#: A secret with fewer characters is replaced only inside of URLs, because it may also occur in
-#: ordinary words.
+#: In texts, a secret with fewer characters is replaced only inside of URLs, because it may also
+#: occur in ordinary words (chosen, not measured).
 _SECRET_CHARACTERS = 4
 #: Pattern of a URL within a longer text, up to the `@` after its password or token. The group is
 #: the part before the password or token.
@@ -60,7 +61,8 @@ class Address:
     def of_tracking(cls, url: str | Address) -> Address:
         """Return the address of an MLflow store.
 
-        If its password is missing, it is taken from the same address in `MLFLOW_TRACKING_URI`.
+        If the URL's password is missing (`***`), it is taken from `MLFLOW_TRACKING_URI`, provided
+        that this variable has the same URL.
         """
         return cls.of(url).completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
 
@@ -98,7 +100,8 @@ class Address:
         if password == HIDDEN:
             password = ""
             if self.is_http:
-                # MLflow takes user and password from the environment only together.
+                # MLflow takes user and password from the environment only together, so leave out
+                # the user, too.
                 user = ""
         return _joined(scheme, _quoted(user), _quoted(password), rest)
 
@@ -110,7 +113,7 @@ class Address:
 
     @property
     def file(self) -> Path | None:
-        """The file of an SQLite database. None for any other address."""
+        """The file of an SQLite database. None for a database in memory and any other address."""
         scheme, _, _, rest = self._parts()
         if scheme.partition("+")[0] != "sqlite":
             return None
@@ -133,13 +136,19 @@ class Address:
         return HIDDEN in self._secrets()
 
     def completed_by(self, other: str | None) -> Address:
-        """Return the address of `other` if it is this URL with the password, else this address."""
+        """Return the address of `other` if it is this URL with the password that is missing here.
+
+        In any other case, return this address.
+        """
         whole = Address(other or "")
         is_same = str(whole).rstrip("/") == str(self).rstrip("/")
         return whole if is_same and self.is_incomplete else self
 
     def scrubbed(self, text: str) -> str:
-        """Remove this address's secrets, and passwords in other URLs, from a library's message."""
+        """Return a library's message with `***` in place of passwords.
+
+        These are the secrets of this address, and the passwords in all URLs of the message.
+        """
         for stated in self._secrets():
             for secret in (stated, _quoted(stated), unquote(stated)):
                 if len(secret) >= _SECRET_CHARACTERS:
@@ -171,6 +180,8 @@ class Address:
 
 def study_words(study: str, storage: str | Address) -> list[str]:
     """Return the words that name a study on a command line: its folder, or name and storage.
+
+    The folder is enough if the storage is the file `study.db` in this folder.
 
     Args:
         study: Name of the study, or of the study `NAME-confirm` that runs its best trials again.
@@ -221,7 +232,7 @@ def _quoted(text: str) -> str:
 
 
 def _hidden(rest: str) -> str:
-    """Return a URL from its host on, without the secrets in its query."""
+    """Return a URL that begins with its host, with `***` in place of secrets in its query."""
     before, mark, query = rest.partition("?")
     return before + _SECRET_PART.sub(rf"\1{HIDDEN}", mark + query)
 

@@ -64,7 +64,12 @@ class SettingsModel(BaseModel):
 
     @classmethod
     def hint_at(cls, key: str, value: Any) -> str:
-        """Return a hint for an unknown key: the section that has it, or the nearest known key."""
+        """Return a hint for an unknown key: the section with this key, or the nearest known key.
+
+        Args:
+            key: Unknown key of this section.
+            value: Value of the key. Only subclasses use it.
+        """
         for name, field in cls.model_fields.items():
             kind: Any = field.annotation
             is_section = isinstance(kind, type) and issubclass(kind, SettingsModel)
@@ -85,8 +90,8 @@ def check_name(name: str, *, where: str = "") -> None:
     """
     if keyword.iskeyword(name):
         raise problem(
-            f"{where}{name}: not a Python identifier but a keyword of Python; "
-            "choose another name, in the notebook too"
+            f"{where}{name}: a keyword of Python, so no variable of a notebook has this name; "
+            "choose another name"
         )
     if not name.isidentifier():
         raise problem(
@@ -137,8 +142,8 @@ def read_plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Scalar):
         return value
     raise problem(
-        "expected a number, text, true, false, null, or lists and mappings (by text) of these; "
-        f"got {as_yaml(value)}"
+        "expected a number, text, true, false, null, or lists and mappings of these; the keys of "
+        f"mappings must be text; got {as_yaml(value)}"
     )
 
 
@@ -152,9 +157,9 @@ def _read_choice(value: Any) -> Any:
 
 
 def expected(text: str) -> WrapValidator:
-    """Return a validator with one message for a value that may have several forms.
+    """Return a validator that reports a single error for a value that may have several forms.
 
-    pydantic itself would report one error for each form.
+    Without it, pydantic would report an error for each form.
 
     Args:
         text: Description of a valid value, for the message.
@@ -176,7 +181,7 @@ if TYPE_CHECKING:
 else:
     #: A size in bytes, read from text with a unit, or from a number of bytes.
     Size = ByteSize
-#: A plain value: a number, text, true, false, null, a list or a mapping.
+#: A plain value: a number (also infinity), text, true, false, null, a list or a mapping.
 PlainValue = Annotated[Any, BeforeValidator(read_plain)]
 #: A value that a trial can have: a finite number, text, true, false, null, a list or a mapping.
 ChoiceValue = Annotated[

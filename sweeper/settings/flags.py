@@ -25,7 +25,8 @@ def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
         flag: Flag before the argument, with a space, for messages. Empty for a positional argument.
 
     Raises:
-        SettingsError: There is no name or no `=`, or the value is not YAML.
+        SettingsError: There is no name or no `=`, the argument is too long, or the value is not a
+            plain value in YAML.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():

@@ -11,7 +11,10 @@ from .base import SettingsModel, expected
 
 
 def _digits(value: Any) -> Any:
-    """Convert a number to a run id, because YAML reads a run id without quotes as a number."""
+    """Convert a whole number from 0 to a run id. Return any other value unchanged.
+
+    YAML reads a run id without quotes as a number.
+    """
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return run_id_of(value) if is_number else value
 

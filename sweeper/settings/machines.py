@@ -22,8 +22,8 @@ _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 class Resources(SettingsModel):
     """What trials use of the machine: GPUs and processor cores.
 
-    The number of threads can change the last bits of a result. So it does not depend on the number
-    of trials that run at once.
+    The number of threads can change the last bits of a result. So this number does not depend on
+    how many trials run at once.
     """
 
     gpus: Annotated[
@@ -126,7 +126,7 @@ class Cluster(SettingsModel):
 
     @property
     def local_workers(self) -> int:
-        """Number of workers to start on this machine. 0 for a cluster elsewhere."""
+        """Number of workers to start on this machine: N with `url: local:N`, else 0."""
         match = _LOCAL.fullmatch(self.url or "")
         return int(match[1]) if match else 0
 

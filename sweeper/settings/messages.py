@@ -43,18 +43,23 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value as in a YAML file, cut after 80 characters: null, true, [1, 2], {low: 1}."""
+    """Return a value as YAML text on one line, such as `{low: 1}`. Cut it after 80 characters."""
     # A value may contain itself through a YAML anchor. So only the beginning of its text is made.
     text = "".join(islice(_written(value, depth=4), _WIDTH + 2))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
-#: A message has at most this many characters of a value.
+#: A message repeats at most this many characters of a value (chosen, not measured).
 _WIDTH = 80
 
 
 def _written(value: Any, depth: int) -> Iterator[str]:
-    """Yield the parts of a value's text, with `…` for what is below `depth` levels."""
+    """Yield the parts of a value's text.
+
+    Args:
+        value: Value to write.
+        depth: Number of levels of lists and mappings to write. Those below become `…`.
+    """
     if not isinstance(value, Mapping | list | tuple):
         yield _scalar(value)
     elif not depth:
@@ -90,7 +95,7 @@ def _scalar(value: Any) -> str:
 
 
 def problem(text: str) -> PydanticCustomError:
-    """Return the error of one value, for a validator to raise.
+    """Return an error about one value, for a validator to raise.
 
     pydantic adds the key of the value, and `validation_message` adds the file.
     """
@@ -116,7 +121,8 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
         if detail["type"] == "sweeper":
             fault = detail["msg"]
         elif detail["type"] == "too_short" and detail["input"]:
-            # pydantic counts only valid entries. Each wrong entry of this list gets its own line.
+            # pydantic counts only valid entries, so a list with wrong entries may seem too short.
+            # But each wrong entry has an error of its own.
             continue
         elif detail["loc"][-1:] == ("[key]",):
             fault = f"a name must be text; got {as_yaml(detail['input'])}"
@@ -164,8 +170,8 @@ _TEXTS = {
 def _keys_in_file(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
     """Return the keys in the file that belong to pydantic's location of an error.
 
-    pydantic's location also has the names of union members, such as `float` in
-    `space.lr.float.low`. They are left out.
+    pydantic's location also has names that are not in the file: those of the members of a union,
+    such as `float` in `space.lr.float.low`. These names are left out.
     """
     path: list[int | str] = []
     for part in loc:

@@ -61,7 +61,7 @@ def _read_objective(value: Any) -> Any:
     if isinstance(value, Mapping):
         is_elsewhere = value.get("name") not in (None, "maximize", "minimize")
         if is_elsewhere and not {"goal", "mode", "direction"}.isdisjoint(value):
-            raise problem(f"the score's name is a key here; write {objective_here(value)}")
+            raise problem(f"use the score's name as the key; write {objective_here(value)}")
         if "" in value:
             raise problem("a score needs a name; got ''")
         objectives = dict(value)
@@ -80,11 +80,11 @@ def _url_alone(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
 
-#: Pairs of sections that cannot both have the same name.
+#: Pairs of sections. No name may be in both sections of a pair.
 _EXCLUSIVE = (("space", "fixed"), ("inputs", "space"), ("inputs", "fixed"), ("inputs", "smoke"))
-#: A parameters file has at most this many bytes, and one of its keys at most this many entries
-#: (chosen, not measured). Reading a file of this size takes five seconds. Comparing this number of
-#: names with the notebook takes one second.
+#: A parameters file has at most the first number of bytes, and each of its sections at most the
+#: second number of entries (chosen). Reading a file of this size takes five seconds. Comparing this
+#: number of names with the notebook takes one second.
 _MOST_BYTES, _MOST_ENTRIES = 1_000_000, 1_000
 
 
@@ -297,8 +297,8 @@ class Settings(SettingsModel):
         """Check that a trial of this study can have these params. Some params may be missing.
 
         Raises:
-            SettingsError: A param is not in the search space. The message names it and the allowed
-                values.
+            SettingsError: A param is not in the search space, has a value that the search space
+                does not allow, or does not exist with the other params.
         """
         try:
             self.search_space.check_params(params)
@@ -315,8 +315,7 @@ class Settings(SettingsModel):
         self.check_params(params)
         if missing := self.search_space.missing(params):
             raise SettingsError(
-                f"it ran before {', '.join(missing)} was swept, so it has no value to run again "
-                "with"
+                f"it ran before {', '.join(missing)} was swept, so no value for a new run is known"
             )
 
     def can_run_again(self, params: Params) -> bool:
@@ -332,7 +331,8 @@ class Settings(SettingsModel):
         """The params of the first trials: the entries of `start` that fit the search space.
 
         Names that are fixed, or that cannot exist with the fixed values, are left out. If a param
-        exists only with certain values of another param (`when`), the other param is added.
+        exists only with certain values of another param (`when`), the other param is added with
+        such a value.
         """
         space = self.search_space
         found = []
@@ -428,7 +428,7 @@ class Settings(SettingsModel):
         confirm: int | None = None,
         seeds: int | None = None,
     ) -> Settings:
-        """Return these settings, changed by the flags of one command.
+        """Return these settings, changed by the flags of one command. None stands for no flag.
 
         A fixed name leaves the search space.
 
@@ -478,15 +478,15 @@ class Settings(SettingsModel):
         return changed
 
     def _check_override(self, name: str, value: Any) -> None:
-        """Check that the value of `--set` for a range is a number.
+        """Check that a value of `--set` is a number if the search space has a range for its name.
 
         The number may be outside of the range.
         """
         dimension = self.space.get(name)
         if isinstance(dimension, RangeDimension) and not is_number(value):
             raise SettingsError(
-                f"{_set_flag(name, value)}: not a number; expected {dimension.hint}, or another "
-                "number"
+                f"{_set_flag(name, value)}: not a number; expected {dimension.hint}, or a number "
+                "outside of this range"
             )
 
     def why_not_confirmed(self) -> str | None:
@@ -526,7 +526,7 @@ class Settings(SettingsModel):
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """Return the values that are not None."""
+    """Return the arguments that are not None, by name."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -535,7 +535,7 @@ def _start_without(
 ) -> list[dict[str, Any]]:
     """Return the entries of `start` without fixed names.
 
-    An entry that has become equal to an earlier one is left out.
+    An entry that has thereby become equal to an earlier one is left out.
     """
     found: list[dict[str, Any]] = []
     for params in start:

@@ -13,11 +13,11 @@ from functools import cache
 
 import regex
 
-#: All matches in one line together may take this many seconds (chosen, not measured). An ordinary
+#: Finding all matches in one line may take this many seconds (chosen, not measured). An ordinary
 #: line takes microseconds.
 LIMIT_S = 2.0
-#: All slow lines of a trial together may take the first number of seconds of CPU time. A line
-#: counts as slow after the second number of seconds (chosen, not measured). Quick lines do not
+#: Matching all slow lines of a trial may take the first number of seconds of CPU time in all. A
+#: line counts as slow after the second number of seconds (chosen, not measured). Quick lines do not
 #: count, so that a trial may print any number of them.
 TRIAL_LIMIT_S, SLOW_S = 5.0, 0.001
 #: Syntax that `re` reads as plain characters, but `regex` as an approximate match or a POSIX class.
@@ -40,8 +40,8 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
         raise ValueError(str(error)) from error
     if found := _READ_DIFFERENTLY.search(pattern):
         raise ValueError(
-            f"{found[0]!r} has two meanings; write a backslash before {found[0][0]!r} for the "
-            "plain character"
+            f"{found[0]!r} has one meaning in Python's re and another in the library regex; write "
+            f"a backslash before {found[0][0]!r} for the plain character"
         )
     return compiled
 
@@ -56,7 +56,7 @@ def find_all(pattern: regex.Pattern[str], text: str) -> Iterator[regex.Match[str
 
 
 def match_at(pattern: regex.Pattern[str], text: str, start: int) -> regex.Match[str] | None:
-    """Match a pattern at one position of a text.
+    """Return the match of a pattern that begins at a position of a text. None if there is none.
 
     Raises:
         TimeoutError: The match took longer than the time limit.

@@ -24,7 +24,7 @@ class AsWritten(GenerateJsonSchema):
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Return the schema of a value, with its default unless it is a section, a list or null.
+        """Return a value's schema, with the default unless this is a section, a list or null.
 
         A section needs no default, because each of its keys has one.
         """

@@ -17,7 +17,7 @@ _SECRET = frozenset({"token", "secret", "password", "passwd", "key", "apikey"})
 #: Words before `token` that name a special token of a tokenizer, as in `pad_token`. A special token
 #: is not a secret.
 _SPECIAL = frozenset("pad eos bos unk mask sep cls special".split())
-#: Pattern of the words in names such as `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
+#: Pattern of one word in names such as `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 #: Pattern of `NAME=VALUE`, as in a shell.
 _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)=('[^']*'|\"[^\"]*\"|[^\s'\"]+)")
@@ -27,7 +27,7 @@ def masked(value: Any, name: str = "") -> Any:
     """Return a plain value with `***` in place of secrets.
 
     These are secrets: a text whose name has a word such as `token`, `secret`, `password` or `key`;
-    the value of such a `NAME=…` within a text; the password in a URL.
+    within a text, the value after `NAME=` if NAME has such a word; the password in a URL.
 
     Args:
         value: Plain value.

@@ -88,14 +88,17 @@ def checked_study_name(name: str) -> str:
     """
     if not re.fullmatch(_STUDY_NAME, name):
         raise problem(
-            f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
-            "beginning with a letter or digit, at most 100 of them"
+            f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, at most "
+            "100 characters, and begin with a letter, a digit or '_'"
         )
     return name
 
 
 def study_name_of(stem: str) -> str:
-    """Return the study's name for a parameters file with this stem, without illegal characters."""
+    """Return the study's name for a parameters file: its stem without illegal characters.
+
+    If nothing is left of the stem, return `study`.
+    """
     if re.fullmatch(_STUDY_NAME, stem):
         return stem
     legal = "".join(re.findall(r"[A-Za-z0-9_ .-]|[^\x00-\x7f]", stem))
@@ -271,12 +274,12 @@ class Repeat(SettingsModel):
 
     @property
     def by_fold(self) -> bool:
-        """Whether the runs of a proposal differ in their fold."""
+        """Whether the runs of a proposal differ in their fold, and not in their seed."""
         return self.fold is not None
 
     @property
     def runs(self) -> int:
-        """Number of trials with which one proposal is run at most."""
+        """Largest number of trials that run one proposal."""
         return self.seeds or self.fold or 0
 
 

@@ -22,7 +22,7 @@ from .elsewhere import dimension_here
 from .messages import as_yaml, nearest, problem
 from .secrets import refuse_secret
 
-#: Largest whole number up to which a float can represent every whole number. A study stores floats.
+#: A float can represent every whole number up to this one. A study stores numbers as floats.
 _LARGEST = 2**53
 #: Prefix of a list or mapping that is stored as text.
 _JSON_PREFIX = "json:"
@@ -225,7 +225,7 @@ _FORMS = "expected {low: …, high: …}, {low: …, high: …, log: true} or a 
 
 
 def _long_form(entry: Any) -> Any:
-    """Return an entry of `space` with its `type`, by which pydantic chooses the entry's class."""
+    """Return an entry of `space` as a mapping with `type`, by which pydantic chooses the class."""
     if isinstance(entry, Dimension):
         return entry
     if isinstance(entry, list | tuple):
@@ -304,7 +304,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
 
         Args:
             name: Name of the dimension.
-            params: Params of the trial, at least for all dimensions before this one.
+            params: Params of the trial, at least those of all dimensions before this one.
         """
         when = self._dimensions[name].when
         return all(_opens(parent, values, params) for parent, values in when.items())
@@ -393,9 +393,9 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return sum(self._count(rest, {**chosen, first: value}) for value in values)
 
     def completed(self, params: Params) -> dict[str, Any]:
-        """Return params, completed by the missing params that their `when` names.
+        """Return params together with the missing params on which they depend by `when`.
 
-        Such a param gets its first choice with which all of the given params exist.
+        A missing param gets its first choice with which all of the given params exist.
         """
         found = dict(params)
         for name in reversed(self._dimensions):  # Reversed, each param comes before its parents.
@@ -470,7 +470,7 @@ def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> Non
                 continue
             if not isinstance(above, ChoiceDimension):
                 raise problem(
-                    f"space.{name}.when: {parent!r} is a range; only choices open a branch"
+                    f"space.{name}.when: {parent!r} is a range; expected a param with choices"
                 )
             for value in values:
                 if not above.allows(value):

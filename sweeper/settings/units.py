@@ -17,7 +17,7 @@ _SECONDS = {
     "h": 3600.0,
     "d": 86400.0,
 }
-#: Longest duration in seconds. Timers overflow at longer durations.
+#: Longest allowed duration in seconds. Timers overflow at much longer durations.
 _LONGEST_S = 3650 * 86400.0
 
 #: JSON Schema of a duration.

@@ -45,7 +45,7 @@ _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.cons
 
 
 class BadYaml(Exception):
-    """A text is not YAML, or is nested too deeply.
+    """A text is not YAML, is nested too deeply, or has too many values.
 
     Attributes:
         line: Line of the error, from 1. 0 if it is unknown.
@@ -89,7 +89,10 @@ def read_yaml(text: str) -> Any:
 
 
 def _has_too_many_values(value: Any) -> bool:
-    """Return whether a value has too many parts, or contains itself."""
+    """Return whether a value has more than `_MOST_VALUES` parts, or contains itself.
+
+    A part that YAML aliases repeat counts each time.
+    """
     n_values = 0
     parts = [value]
     while parts and n_values <= _MOST_VALUES:
@@ -109,7 +112,7 @@ def write_yaml(value: Any) -> str:
 
 
 def _with_remedy(error: MarkedYAMLError) -> str:
-    """Return a parser's error with a remedy."""
+    """Return the text of a parser's error, with what a user can do about it."""
     text = str(error.problem).replace("'\\x00'", "the end of the file")
     if twice := re.match(r'found duplicate key "(.*?)" with value', text):
         return f"the key {twice[1]!r} is given twice; keep one of them"

@@ -34,7 +34,8 @@ _POSTGRES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-#: Permanent errors of SQLite: the file is not a database or has other tables, so waiting is no use.
+#: Permanent errors of SQLite, for which waiting is no use: the file is not a database, it is
+#: damaged, or an SQL statement fails, for example because a table is missing.
 _LASTING_ERRORS = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 #: PostgreSQL's code for a read-only server. This error is temporary, because another server is
 #: about to replace the read-only one.
@@ -42,7 +43,7 @@ _READ_ONLY = "25006"
 
 
 def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) -> RDBStorage:
-    """Open a storage. Create its tables if there are none.
+    """Open a storage. Create its tables if there are none, unless `is_known` is set.
 
     The storage raises its temporary errors as `StorageAwayError`.
 
@@ -152,7 +153,10 @@ def _options_without_writing(file: Path) -> dict[str, Any]:
 
 
 def log_ahead(storage: RDBStorage) -> None:
-    """Turn on SQLite's write-ahead log: a commit waits for the disk once, readers never wait."""
+    """Turn on SQLite's write-ahead log: a commit waits for the disk once, readers never wait.
+
+    Do nothing for other databases.
+    """
     if storage.engine.name == "sqlite":
         with storage.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
@@ -177,8 +181,8 @@ def _translate_errors(engine: Engine) -> None:
     """Raise temporary errors as `StorageAwayError` and damage as `LostFileError`.
 
     This must happen before Optuna handles the errors. Optuna repeats the creation of a trial
-    without a check whether the first attempt was stored, and reports other errors as data that is
-    too long.
+    without a check whether the first attempt was stored. It turns other errors into the message
+    that data is too long.
     """
     place, file = place_of(engine.url), file_of(engine.url)
 
@@ -228,7 +232,8 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
     Args:
         engine: SQLAlchemy's engine of the database.
         file: File of the database.
-        is_ours: Returns whether an undamaged file contains the study.
+        is_ours: Function that returns whether `file` contains the study. It is called only if the
+            file has changed and is not damaged.
     """
     known = file.stat()
     damage: str | None = None

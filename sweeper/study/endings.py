@@ -31,7 +31,7 @@ from .facts import StudyFacts
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
-    """Store the names of the objectives in Optuna, in the order of `tell_optuna`.
+    """Store the names of the objectives in Optuna, in the order of their scores there.
 
     Optuna's dashboard shows them.
     """
@@ -76,17 +76,18 @@ def left_open(record: TrialRecord, facts: StudyFacts) -> TrialRecord:
 
 
 def sent_outcome(spec: TrialSpec, facts: StudyFacts) -> TrialOutcome | None:
-    """Return the outcome of a trial on a cluster whose worker was lost after it had sent all files.
+    """Read the outcome of an attempt from its executed notebook.
 
-    The outcome itself did not arrive, so it is read from the executed notebook.
+    This is for an attempt on a cluster whose worker was lost after it had sent the notebook, but
+    before it sent the outcome.
 
     Args:
-        spec: Spec of the trial.
+        spec: Spec of the attempt.
         facts: Facts of its study.
 
     Returns:
-        None if the executed notebook states no final end of this attempt, or if artifacts of the
-        trial are missing here. Then the trial must run again.
+        The outcome. None if the executed notebook states no final end of this attempt, or if
+        artifacts of the trial are missing here. Then the trial must run again.
     """
     metadata = read_metadata(spec.notebook)
     if metadata is None or metadata.attempt != spec.attempt:
@@ -130,7 +131,10 @@ def unknown_end(
 
 
 def has_all_scores(end: TrialMetadata | TrialOutcome, objectives: Iterable[str]) -> bool:
-    """Return whether a trial has a finite value of each objective, unless it did not complete."""
+    """Return whether a trial has the scores that it must have.
+
+    A completed trial must have a finite value of each objective. Any other trial needs no scores.
+    """
     if end.state is not TrialState.COMPLETED:
         return True
     return all(math.isfinite(end.scores.get(name, math.nan)) for name in objectives)

@@ -32,7 +32,8 @@ class InputFact:
     """A file of another study that this study uses.
 
     Attributes:
-        stated: Entry of the section `inputs` in the parameters file.
+        stated: Entry that asks for the file, from the section `inputs` of the parameters file, as
+            JSON data.
         file: The file, in the form of `InputFile.encode`.
     """
 
@@ -147,11 +148,13 @@ class StudyFacts:
 
     @classmethod
     def kept_in(cls, file: Path | None, *, study: str) -> StudyFacts | None:
-        """Return the facts in the file of a study that was removed. None without such a file.
+        """Return the facts that a removed study has left in a file.
+
+        None if there is no such file, if it cannot be read, or if it belongs to another study.
 
         Args:
             file: File of the facts. None for no file.
-            study: Name of the study. Facts of another study do not count.
+            study: Name of the removed study.
         """
         with suppress(StudyError):
             name, facts = cls.read(file or Path())

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,9 @@ def has_study(file: Path, name: str, study_id: str) -> bool:
 
 
 def why_lost(storage: Path) -> str | None:
-    """Return why a study's database is lost, in words. Return None if the database may exist.
+    """Return why a study's database is lost, in words. Return None if nothing shows a loss.
+
+    Without readable facts about the study, only a missing or empty file counts as lost.
 
     Args:
         storage: Path of the database in the study's folder.
@@ -91,13 +93,15 @@ def why_lost(storage: Path) -> str | None:
     return None if has_study(storage, name, facts.id) else "it is another study's database"
 
 
-def move_records(file: Path, paths: StudyPaths, **changes: Any) -> None:
+def move_records(
+    file: Path, paths: StudyPaths, correct: Callable[[StudyFacts], StudyFacts]
+) -> None:
     """Write new paths into the database of a study whose files were moved.
 
     Args:
         file: SQLite file of the storage.
         paths: The study's paths after the move.
-        **changes: New values of fields of `StudyFacts`.
+        correct: Function that returns the study's facts with their new paths.
 
     Raises:
         sqlite3.Error: The file is not a storage.
@@ -119,7 +123,7 @@ def move_records(file: Path, paths: StudyPaths, **changes: Any) -> None:
         if found is None:
             raise ValueError(f"{file}: there is no study {paths.study!r}")
         row, text = found
-        facts = replace(StudyFacts.decode(_mapping(text)), **changes)
+        facts = correct(StudyFacts.decode(_mapping(text)))
         connection.execute(
             "UPDATE study_user_attributes SET value_json = ? WHERE study_user_attribute_id = ?",
             (json.dumps(facts.encode()), row),

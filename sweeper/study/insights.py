@@ -61,7 +61,8 @@ def param_importances(
         study: Optuna's study.
         objectives: Names of the objectives, in Optuna's order.
         models: Models of the study's scores. None without torch.
-        without: Names that are measured, but left out of the result, such as the fold of a repeat.
+        without: Names of params that are measured, but left out of the result, such as the param
+            that selects the fold.
         before_step: Called before each step of less than a second. What it raises ends the
             computation.
 
@@ -93,10 +94,10 @@ def _n_varied(names: Sequence[str], trials: Sequence[FrozenTrial]) -> int:
 
 
 def _without(found: Mapping[str, Importance], names: Collection[str]) -> dict[str, Importance]:
-    """Return importances without some names. Scale the other shares so that they add up to 1.
+    """Return importances without some params. Scale the other shares so that they add up to 1.
 
-    If a name is left out, the joint shares of the others are set to 0, which means not measured:
-    they contain what a param explains together with the name that is left out.
+    If a param is left out, the joint shares of the others are set to 0, which means not measured:
+    they contain what a param explains together with the param that is left out.
     """
     kept = {name: importance for name, importance in found.items() if name not in names}
     if len(kept) == len(found):
@@ -137,7 +138,8 @@ def forest_importances(
 
     Returns:
         By objective the params that all trials have, the largest share first. Shares add up to 1.
-        Empty if there are fewer than 10 completed trials, or if all of them are equal.
+        Empty if there are fewer than 10 completed trials. An objective whose scores are all equal
+        is missing.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(completed) < _FEWEST_TRIALS:
@@ -162,12 +164,15 @@ def _shares_of_forests(
     index: int,
     before_step: Callable[[], None],
 ) -> dict[str, list[float]]:
-    """Return the share of each param in each bootstrap sample of the trials.
+    """Return, by param, which share of the score's variance it explains in each bootstrap sample.
+
+    A sample is skipped if all its scores are equal, or if no param is in all its trials.
 
     Args:
         study: Optuna's study.
-        completed: Its completed trials, as `_in_one_space` returns them.
-        index: Index of the objective.
+        completed: Its completed trials, as `_in_one_space` returns them. Samples are drawn from
+            them.
+        index: Index of the objective in Optuna's order.
         before_step: Called before each sample.
     """
     # `optuna.importance` imports scikit-learn, which takes longer than all other imports. So it is
@@ -193,12 +198,12 @@ def _shares_of_forests(
 
 
 def _study_of(study: optuna.Study, trials: list[FrozenTrial]) -> optuna.Study:
-    """Return a study like another one, with only these trials."""
+    """Return a view of Optuna's study that shows these trials in place of its own."""
     return StorageView(study._storage, lambda _: trials).study(study)
 
 
 def _importance(shares: Sequence[float]) -> Importance:
-    """Return an importance from its shares in samples of the trials."""
+    """Return a param's importance from the shares of the variance that it explains in samples."""
     low, high = np.quantile(shares, INTERVAL).tolist()
     return Importance(statistics.fmean(shares), low, high)
 

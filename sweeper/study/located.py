@@ -53,7 +53,7 @@ class LocatedStudy:
         return cost + (confirming.study.facts.cost or 0.0)
 
     def following(self, kind: str) -> LocatedStudy | None:
-        """Return the study that runs trials of this one again.
+        """Return the study that confirms or ablates this one.
 
         None if there is none, or if it cannot be read.
 
@@ -66,7 +66,7 @@ class LocatedStudy:
             return None
 
     def readable_following(self, kind: str) -> LocatedStudy | None:
-        """Return the study that runs trials of this one again. None if there is none.
+        """Return the study that confirms or ablates this one. None if there is none.
 
         Args:
             kind: `confirm` or `ablate`.
@@ -79,7 +79,7 @@ class LocatedStudy:
         after, url = self.paths.following(kind), self.storage_url
         if is_storage(after.storage):
             url = Address.of_file(after.storage)
-        elif url.file == self.paths.storage:  # This file contains no other study.
+        elif url.file == self.paths.storage:  # The default file contains only this study.
             return None
         try:
             study = Study.load(url, after.study, is_known=url.file is not None)
@@ -101,10 +101,14 @@ class LocatedStudy:
         return None if plan is None else plan.ablated
 
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
-        """Return the best trials: by the runs on fresh seeds if they have decided, else by score.
+        """Return the best trials: the winner of `confirmation`, else what `Study.best` returns.
+
+        As soon as the runs on fresh seeds have a winner, it counts, and not the scores of the
+        search. Its record in the search is returned.
 
         Args:
-            confirmation: Ranking that the method `confirmation` has returned.
+            confirmation: Ranking that the method `confirmation` has returned. None if there is
+                none.
         """
         if confirmation is None or confirmation.study == self.study.name:
             return self.study.best()

@@ -36,7 +36,9 @@ def moves_in(outputs: Path) -> Iterator[Move]:
 
 
 def move_of(file: Path) -> Move | None:
-    """Return how a study was moved. Return None if it was not moved.
+    """Return the facts of a moved or copied study, with the paths it has stored and its paths now.
+
+    Return None if it was neither moved nor copied, or if its facts cannot be read.
 
     Args:
         file: File with the study's facts, where it is now.

@@ -35,7 +35,8 @@ from .storage import MirroredStorage
 BY_HAND = "sweeper.by_hand"
 #: Name of Optuna's trial attribute that marks a trial as queued by `start` or `learn_from`.
 FIRST = "sweeper.first"
-#: Name of Optuna's trial attribute with the number of the first trial that this trial retries.
+#: Name of Optuna's trial attribute with the number of the trial that this trial retries, as in
+#: `TrialRecord.retry_of`.
 RETRY = "sweeper.retry"
 #: Name of Optuna's trial attribute with the seed with which the trial was queued.
 SEED = "sweeper.seed"
@@ -78,7 +79,7 @@ class TrialQueue:
         self._unfinished = [record for record in self._unfinished if record.number != number]
 
     def use(self, storage: MirroredStorage) -> None:
-        """Use the study as it was read again. Drop the proposal that was prepared."""
+        """Continue with a storage that has been read again. Drop the proposal that is prepared."""
         self._storage = storage
         self._prepared = None
 
@@ -157,10 +158,10 @@ class TrialQueue:
         return repeated is None or repeated.due is None
 
     def _is_complete(self, samplers: SamplerFactory) -> bool:
-        """Return whether no new proposal begins.
+        """Return whether the study needs no new proposal.
 
-        The study has its trials, or has tried all combinations of params. With `repeat`, none
-        begins either if the trials that are left are too few for all runs of a proposal.
+        This is so if it has all its trials, or has tried all combinations of params. With `repeat`,
+        it is also so if too few trials are left for all runs of another proposal.
         """
         trials = self._storage.trials()
         n_planned = sum(map(is_planned, trials))
@@ -193,8 +194,8 @@ class TrialQueue:
         """Return the queued trials, the next one first.
 
         Trials that were queued by hand come before trials from the parameters file. With a fixed
-        order, the trial number decides. Otherwise, a trial could wait for another trial that is
-        behind it in the queue.
+        order, this holds only once the study needs no new proposal. Until then, the lowest number
+        comes first, because a trial waits for trials with lower numbers.
         """
         queued = self._storage.trials(OptunaState.WAITING)
         if self.lag is not None and not self._is_complete(samplers):
@@ -249,11 +250,11 @@ class TrialQueue:
 
 
 def _create_run(storage: MirroredStorage, repeated: RepeatedTrials, first: int, place: int) -> int:
-    """Create a repeat of a proposal in memory. Return its id there.
+    """Create a trial in memory that runs a proposal on another seed or fold. Return its id there.
 
     Args:
         storage: Storage of the study.
-        repeated: The proposals and their runs.
+        repeated: The study's proposals and their runs.
         first: Number of the proposal's first trial.
         place: Seed or fold of the repeat.
     """
@@ -269,7 +270,10 @@ def _create_run(storage: MirroredStorage, repeated: RepeatedTrials, first: int, 
 
 
 def _fix_fold(storage: MirroredStorage, trial_id: int, settings: Settings) -> None:
-    """Queue a proposal for fold 0, if proposals repeat on folds and its params have no fold."""
+    """Fix the fold of a proposal's first trial to 0, if each proposal runs on several folds.
+
+    A trial that was queued with a fold keeps this fold.
+    """
     queued = storage.get_trial(trial_id).system_attrs.get(QUEUED, {})
     if settings.repeat is not None and settings.repeat.by_fold and FOLD not in queued:
         storage.set_trial_system_attr(trial_id, QUEUED, {FOLD: 0, **queued})

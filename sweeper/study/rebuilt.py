@@ -138,7 +138,7 @@ def _trial(
             name: json_to_distribution(stored) for name, stored in own.distributions.items()
         }
         for name, value in own.params.items():
-            # This call raises the errors that a storage would raise.
+            # An invalid value raises an error here, before it is in the storage.
             distributions[name].to_internal_repr(value)
         began = metadata.started_at.astimezone()
         record = TrialRecord(
@@ -163,7 +163,8 @@ def _trial(
             values = [record.scores[name] for name in facts.objectives]
         elif state is OptunaState.PRUNED and reports:
             last = reports[max(reports)]
-            values = None if math.isnan(last) else [last]  # `tell` would store this score.
+            # Optuna's `tell` stores the last report of a pruned trial as its score.
+            values = None if math.isnan(last) else [last]
         ended = began + datetime.timedelta(seconds=record.duration_s)
         trial = FrozenTrial(
             number=number,

@@ -72,8 +72,8 @@ def holder_in(storage_url: Address, study: str) -> Holder | None:
     """Return the session that holds the lock of a study on a PostgreSQL server now, or None.
 
     Raises:
-        StorageAwayError: The server does not answer.
-        StudyError: The server cannot be reached.
+        StudyError: The storage cannot be opened.
+        StorageAwayError: The server does not answer after that.
     """
     engine = open_storage(storage_url, is_known=True).engine
     try:
@@ -162,7 +162,10 @@ class _SessionLock:
 
 
 def _key(cursor: Any, study: str) -> int:
-    """Return the number of a study's lock. It depends on the name and on the database schema."""
+    """Return the number that names a study's lock on the server.
+
+    It depends on the name of the study and on the database schema.
+    """
     cursor.execute("SELECT current_schema()")
     schema = cursor.fetchone()[0]
     digest = hashlib.blake2b(f"sweeper/{schema}/{study}".encode(), digest_size=8)

@@ -94,7 +94,11 @@ class MirroredStorage(InMemoryStorage):
         return True
 
     def _keep(self, trial: FrozenTrial | None) -> int:
-        """Create a trial in memory. Return its id there."""
+        """Create a trial in memory only. Return its id there.
+
+        Args:
+            trial: Trial to copy. None to create a running trial without params.
+        """
         return super().create_new_trial(self.study_id, trial)
 
     def store_trial(self, trial_id: int) -> bool:

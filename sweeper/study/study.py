@@ -82,7 +82,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Runs:
-    """Difference between a study and a plan of runs.
+    """Result of a comparison of a study's trials with a plan of runs (`RerunPlan`).
 
     Attributes:
         missing: Params and seed of each run of the plan that the study lacks.
@@ -139,7 +139,7 @@ class Study:
 
     @classmethod
     def all_in(cls, storage_url: str | Address) -> list[Study]:
-        """Return all studies in a storage, for reading.
+        """Return all studies that sweeps have begun in a storage, for reading.
 
         If the storage is a file, it must have Optuna's tables already. Their version is not
         checked, which would take 0.4 s.
@@ -165,8 +165,8 @@ class Study:
             is_known: Whether the storage's tables need not be checked. Only for reading.
 
         Raises:
-            NoStudyError: The storage has no such study.
-            StudyError: The storage cannot be opened.
+            NoStudyError: The storage has no study with this name that a sweep has begun.
+            StudyError: The storage cannot be opened, or the study's facts have an unknown form.
         """
         storage = open_storage(storage_url, is_known=is_known)
         try:
@@ -252,7 +252,12 @@ class Study:
         return opened
 
     def _remove(self) -> StudyFacts:
-        """Remove the study from its storage. Return its facts, with the trials that it had."""
+        """Remove the study from its storage. Before that, write its facts to their file.
+
+        Returns:
+            The facts that were written. Their `replaced_trials` also counts the trials that the
+            study had begun, and those that were queued by hand.
+        """
         facts = self.facts
         n_trials = facts.replaced_trials + sum(self.claimed())
         facts = replace(facts, replaced_trials=n_trials)
@@ -447,7 +452,11 @@ class Study:
             self._warn_if_full(settings, len(added))
 
     def _first_params(self, settings: Settings) -> list[dict[str, Any]]:
-        """Return the params of `start`, and the best ones of earlier studies if they fit."""
+        """Return the params of `start`, and the best params of each study in `learn_from`.
+
+        Params of an earlier study are left out if the search space does not allow them, or if
+        `start` or another study has them already.
+        """
         space = settings.proposed_space
         first = list(settings.start_params)
         for trials in self.facts.learned or ():
@@ -458,7 +467,12 @@ class Study:
         return first
 
     def _warn_if_full(self, settings: Settings, n_added: int) -> None:
-        """Log a warning if the study has all its trials, so that added ones do not run."""
+        """Log a warning if the study has all its trials, so that added ones do not run.
+
+        Args:
+            settings: Settings of the sweep.
+            n_added: Number of trials that `queue_first` has just queued.
+        """
         n_begun, _ = self.claimed()
         n_wanted = settings.study.trials
         if n_begun < n_wanted:
@@ -526,18 +540,27 @@ class Study:
                 self._tell(ended)
 
     def repeats_trials_of(self, study_id: str) -> bool:
-        """Return whether the study runs trials of the study with this id again."""
+        """Return whether the study confirms or ablates the study with this id."""
         confirms = self.facts.confirms
         return confirms is not None and confirms.of == study_id
 
     def n_confirming(self, plan: RerunPlan, *, has_changed: bool = False) -> int:
-        """Return how many trials the study has after `confirm`, without those queued by hand."""
+        """Return how many trials the study would have after `confirm` with the same arguments.
+
+        Trials that were queued by hand do not count.
+        """
         since = self._counts_since(has_changed=has_changed)
         runs = self._runs_of(replace(plan, since=since))
         return runs.n_staying + len(runs.missing)
 
     def _counts_since(self, *, has_changed: bool) -> int:
-        """Return the number of the first trial that counts, because earlier ones ran other code."""
+        """Return the number of the first trial that counts for a plan of runs.
+
+        Earlier trials ran other code or settings.
+
+        Args:
+            has_changed: Whether all trials so far ran other code or settings.
+        """
         if has_changed:
             return len(self._trials())
         confirms = self.facts.confirms
@@ -611,9 +634,10 @@ class Study:
     def why_to_prune(self, number: int, pruner: BasePruner) -> str | None:
         """Ask the pruner about a running trial after its latest report.
 
-        A trial that has reached the last step of the completed trials is never pruned, because its
-        training is complete. `PredictivePruner` also finds out whether a param decides the number
-        of steps, and then never prunes a trial at the last step of its own params.
+        A trial at the last step of the longest completed trial is never pruned, because its
+        training is complete. A param such as the number of epochs may decide how many steps a trial
+        has. `PredictivePruner` finds that out, and then prunes no trial at its own last step,
+        unless its last value is NaN.
 
         Returns:
             Why the trial should be pruned, in words. None if it should continue.
@@ -775,7 +799,7 @@ class Study:
     ) -> Mapping[str, Mapping[str, Importance]]:
         """Return the importance of each param, by objective; see `param_importances`.
 
-        Empty if the study runs the few best trials of another one again.
+        Empty if this study confirms or ablates another one, because it has too few sets of params.
         """
         if self.facts.confirms is not None:
             return {}
@@ -794,7 +818,10 @@ class Study:
         )
 
     def known_importances(self) -> Mapping[str, Mapping[str, Importance]] | None:
-        """Return the stored importances. None if further trials have completed since."""
+        """Return the stored importances.
+
+        None if none are stored, or if further trials have completed since they were computed.
+        """
         facts = self.facts
         return facts.importances if facts.importances_of == self._n_completed() else None
 
@@ -823,7 +850,10 @@ class Study:
         return models if n_known == self._n_completed() else None
 
     def _modelled(self, space: SearchSpace) -> ScoreModels | None:
-        """Return the models of the scores, each of which is fitted once. None without torch."""
+        """Return the models of the scores, new ones if further trials have completed.
+
+        None without torch.
+        """
         models = self._models()
         if models is None and can_predict():
             models = ScoreModels(self._study, space, self.facts.objectives)
@@ -838,7 +868,7 @@ class Study:
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return predicted scores over pairs of the most important params; see `surfaces_of`.
 
-        Empty without torch.
+        Empty without torch, or without importances.
         """
         models = self._modelled(space) if importances else None
         if models is None:
@@ -847,7 +877,12 @@ class Study:
         return surfaces_of(models, important, before_step=before_step)
 
     def figure(self, kind: str, space: SearchSpace) -> Any:
-        """Return a matplotlib figure for a paper; see `figure_of`."""
+        """Return a matplotlib figure for a paper; see `figure_of`.
+
+        Args:
+            kind: Name of the figure, one of `FIGURES`.
+            space: Search space. Only the figure `importances` needs it.
+        """
         importances = self.importances(space) if kind == "importances" else {}
         names = self.facts.objectives
         return figure_of(self._study, names, kind=kind, importances=importances)
@@ -901,7 +936,10 @@ def _is_dropped(trial: FrozenTrial) -> bool:
 
 
 def _in_space(params: Params, space: SearchSpace) -> dict[str, Any]:
-    """Return params in the form in which they are compared, as the space may have changed."""
+    """Return params without those that are not in the space, for comparisons.
+
+    A choice that is missing is added if another param exists only with it (`when`).
+    """
     return space.completed({name: value for name, value in params.items() if name in space})
 
 
@@ -912,7 +950,7 @@ def _queued_params(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _allows(space: SearchSpace, params: Params) -> bool:
-    """Return whether a space allows these values of its params. It may lack some of them."""
+    """Return whether a space allows the values of params. Params outside it are not checked."""
     return all(space[name].allows(value) for name, value in params.items() if name in space)
 
 
@@ -923,7 +961,13 @@ def _is_queued_first(trial: FrozenTrial) -> bool:
 
 @contextmanager
 def _of_this_version(name: str) -> Iterator[None]:
-    """Raise a StudyError if the block cannot decode what is stored about a study."""
+    """Raise a StudyError if the block, which decodes a study's data, raises a ValueError.
+
+    Then the data has a form that this version of notebook-hpo does not know.
+
+    Args:
+        name: Name of the study.
+    """
     try:
         yield
     except ValueError as error:

@@ -25,11 +25,12 @@ def elsewhere_s(file: Path) -> float | None:
     a file that is touched now, minus the time of `file`.
 
     Args:
-        file: JSON file with the `machine` that wrote it.
+        file: JSON file that the process touches at intervals. It states the `machine` on which the
+            process runs.
 
     Returns:
-        The age in seconds. None if the file is missing or older than `ALIVE_S`, or if its process
-        runs on this machine, where file locks are more reliable.
+        The age in seconds. None if the file cannot be read or is older than `ALIVE_S`, or if its
+        process runs on this machine, where file locks are more reliable.
     """
     try:
         machine = json.loads(file.read_text(encoding="utf-8")).get("machine")

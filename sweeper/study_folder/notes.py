@@ -18,8 +18,8 @@ from ..trials import NO_NOTE, TrialNote, display_path
 
 _log = logging.getLogger(__name__)
 
-#: Wait this many seconds for another process that changes the notes, which takes milliseconds
-#: (chosen, not measured).
+#: Seconds to wait for another process that changes the notes (chosen, not measured). A change takes
+#: milliseconds.
 _PATIENCE_S = 5.0
 _RUN_ID = re.compile(r"[0-9]{4,12}")
 
@@ -28,7 +28,7 @@ class Notes:
     """The notes about the trials of a study. Several processes and threads may use them at once.
 
     Args:
-        file: The file with the notes. Its folder exists.
+        file: The file with the notes, in the study's folder. Without a file, there are no notes.
     """
 
     def __init__(self, file: Path) -> None:
@@ -81,7 +81,7 @@ class Notes:
         Raises:
             OutputError: The folder cannot be written, or another process holds the lock.
         """
-        if not self._file.parent.is_dir():  # a lock would make the folder of a removed study again
+        if not self._file.parent.is_dir():  # The lock would make a removed folder again.
             raise self._unwritable(FileNotFoundError("the study's folder does not exist"))
         lock = FileLock(self._file.with_suffix(".lock"), mode=PRIVATE)
         try:

@@ -40,8 +40,8 @@ class HeldFolder:
             is stored in `sweep.json`, the file that names the folder's owner.
 
     Attributes:
-        is_needed: Whether the folder remains when the lock is released. A folder that existed
-            before always remains.
+        is_needed: Whether the folder remains when the lock is released. At first, it is False, and
+            the process that holds the lock may set it. A folder that existed before always remains.
     """
 
     def __init__(self, paths: StudyPaths, token: str) -> None:
@@ -116,8 +116,9 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
         storage: The SQLite file. None if the storage is on a server, which has its own lock.
 
     Raises:
-        StudyError: Another sweep holds one of the locks.
-        OutputError: A lock file cannot be made.
+        StudyError: Another sweep holds one of the locks, or the folder of the SQLite file cannot be
+            written.
+        OutputError: The folder of the outputs cannot be written.
     """
     with ExitStack() as held:
         if not paths.has_study_in_names:
@@ -214,7 +215,7 @@ def may_be_elsewhere(paths: StudyPaths) -> bool:
 
 
 def owner_of(paths: StudyPaths) -> str:
-    """Return the process that holds the folder, for messages."""
+    """Return the name of the process that holds the folder, such as `process 12 on alpha`."""
     owner = _read_owner(paths)
     return f"process {owner['pid']} on {owner['host']}" if owner else "another process"
 
@@ -251,7 +252,8 @@ def _take_lock(paths: StudyPaths, token: str) -> FileLock:
     try:
         write_atomically(paths.owner, json.dumps({**about, "token": token}))
     except OSError as error:
-        # If `held_folder` has made the folder, it now removes it, but only if the folder is empty.
+        # Leave no file, so that `held_folder` can remove a folder that it has made. It removes only
+        # empty folders.
         _remove(paths.lock)
         lock.release()
         raise unwritable(paths.folder, error) from error
@@ -267,7 +269,7 @@ def _held_by_another(paths: StudyPaths, sign: str = "") -> StudyError:
 
 
 def unwritable(path: Path, error: OSError) -> OutputError:
-    """Return the error of outputs that cannot be written."""
+    """Return the error that says why outputs cannot be written to a path."""
     return OutputError(
         f"{display_path(path)}: cannot be written: {error.strerror or error}; "
         "choose another output with -o"

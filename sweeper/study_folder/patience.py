@@ -159,7 +159,7 @@ def _has_settled(since_s: float | None) -> bool:
 
 
 def is_of_the_machine(error: Exception) -> bool:
-    """Return whether an error is a fault of this machine, which may be temporary."""
+    """Return whether an error may be a temporary fault of this machine, such as a full disk."""
     # If no more threads can start, Python raises an error with a text, but without `errno`.
     lacks_threads = isinstance(error, RuntimeError) and "start new thread" in str(error)
     if isinstance(error, MemoryError) or lacks_threads:

@@ -23,20 +23,22 @@ _POLL_INTERVAL_S = 0.25
 
 
 def ask_to_stop(folder: Path, request: str) -> None:
-    """Leave a request for the sweep that is running.
+    """Leave a request for the sweep that is running: an empty file whose name is the request.
 
     Args:
         folder: Folder of the requests.
-        request: A run id, `ALL` or `NO_MORE`.
+        request: Run id of a trial to stop, `ALL` to stop all running trials and start no more, or
+            `NO_MORE` to start no more trials.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / request).touch()
 
 
 class Requests:
-    """Checks for requests on a thread while a sweep runs, and shows that the sweep is alive.
+    """Checks for requests to stop the sweep or a trial, and shows that the sweep is alive.
 
-    To show this, the thread touches `sweep.json`, the file that names the sweep, at intervals.
+    A thread does both while the sweep runs. To show that the sweep is alive, it touches
+    `sweep.json`, the file that names the sweep, at intervals.
 
     Requests that exist when this object is made are dropped, because they were meant for an earlier
     sweep. So make the object as soon as other commands can see that the sweep is alive: a later
@@ -44,7 +46,8 @@ class Requests:
 
     Args:
         paths: Paths of the study, whose folder this process has locked.
-        on_request: Called once for each request, with a run id, `ALL` or `NO_MORE`.
+        on_request: Called once for each request, with the `request` that was given to
+            `ask_to_stop`.
     """
 
     def __init__(self, paths: StudyPaths, on_request: Callable[[str], None]) -> None:
@@ -67,7 +70,7 @@ class Requests:
                 try:
                     self._on_request(request)
                 except Exception as error:  # noqa: BLE001  later requests still count
-                    _log.warning("the request to stop %s failed: %s", request, first_line(error))
+                    _log.warning("the stop request %r failed: %s", request, first_line(error))
             if time.monotonic() - touched_s >= TOUCH_S:
                 touched_s = time.monotonic()
                 # The file counts as abandoned only after several missed touches, so one may fail.

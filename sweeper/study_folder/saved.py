@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 def saved_in(folder: Path) -> dict[str, SavedArtifact]:
     """Return the artifacts in a trial's folder of artifacts, by name.
 
-    A file that cannot be read, or whose name no notebook can contain, is left out. A warning is
-    logged and no error is raised, because the trial has ended already.
+    A file that cannot be read, or whose name is not UTF-8, is left out. A warning is logged and no
+    error is raised, because the trial has ended already. Temporary files are left out silently.
     """
     if not folder.is_dir():
         return {}
@@ -71,8 +71,12 @@ def keep(source: Path, place: Path) -> None:
 
     A hard link needs no space, and remains if the original is removed or replaced.
 
+    Args:
+        source: File or folder to link.
+        place: Path of the link, or of the folder that gets the links. What is there is replaced.
+
     Raises:
-        OSError: The path `place` cannot be written.
+        OSError: The path `place` cannot be written, or `source` cannot be read.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part = beside(place)

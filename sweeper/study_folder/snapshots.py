@@ -61,7 +61,10 @@ class CodeSnapshot:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Short hashes of the source: of all code cells together, and of each file, by its path."""
+        """Short hashes of the code: of all code cells together, and of each file in `files`.
+
+        The keys are `code cells` and the paths of the files.
+        """
         cells = json.loads(self.notebook).get("cells", [])
         sources = ["".join(cell["source"]) for cell in cells if cell.get("cell_type") == "code"]
         return {
@@ -101,7 +104,10 @@ def keep_snapshot(paths: StudyPaths, snapshot: CodeSnapshot) -> str:
 
 
 def keep_environment(paths: StudyPaths, environment: Mapping[str, Any]) -> str:
-    """Write an environment into the study's folder, unless it exists already. Return its name.
+    """Write the description of an environment in which trials run into the study's folder.
+
+    If the same description is there already, it is not written again. Return the name of the
+    environment, which is a hash of the description.
 
     Raises:
         OSError: The file cannot be written.
@@ -133,7 +139,7 @@ def read_snapshot(paths: StudyPaths, name: str) -> CodeSnapshot:
 
 
 def read_environment(paths: StudyPaths, name: str) -> Mapping[str, Any]:
-    """Read the environment of a trial.
+    """Read the description of the environment in which a trial ran.
 
     Args:
         paths: Paths of the study.

@@ -35,8 +35,9 @@ from .planning.plan import SweepPlan, remote_copy
 
 _log = logging.getLogger(__name__)
 
-#: Wait at most this many seconds until MLflow has stored the answer of the search in the text above
-#: the runs (chosen, not measured). To open a store alone takes MLflow two seconds.
+#: After a confirmation, the final answer of the search is written into the text that MLflow shows
+#: above the runs. Wait at most this many seconds for it (chosen, not measured). MLflow needs two of
+#: them to open a store.
 _NOTE_S = 20.0
 
 
@@ -51,8 +52,8 @@ def confirming_plan(
     Args:
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
         found: Result of the search.
-        is_stopped: Returns whether the sweep was stopped. If so, the call does not wait for a
-            cluster's workers.
+        is_stopped: Returns whether the sweep was stopped. If so, a wait for a cluster's workers
+            ends with `StoppedError`.
 
     Raises:
         SettingsError: None of the trials with a score can run again, nothing is left of the budget,
@@ -74,7 +75,7 @@ def confirming_plan(
 
 
 def _why_none(settings: Settings) -> str:
-    """Return why no trial of a search with scores can run again, and a remedy."""
+    """Return why no trial that has a score can run again to be confirmed, and a remedy."""
     if settings.repeat is not None:
         return (
             "no proposal has both the scores of all its runs (`repeat`) and params that the "
@@ -92,7 +93,8 @@ def trials_to_confirm(
     """Return the best trials of a search whose params the parameters file still allows.
 
     If each proposal runs several times (`repeat`), one run of each proposal is returned, with the
-    mean of all its runs as its score. For each better trial that is left out, a warning is logged.
+    mean of all its runs as its score. Trials are checked from the best one on, until `count` are
+    found. For each checked trial that the parameters file no longer allows, a warning is logged.
 
     Args:
         settings: Settings of the search.
@@ -132,15 +134,17 @@ def following_plan(
     of: SweepResult,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> SweepPlan:
-    """Return the plan of a study that runs given params and seeds after a search.
+    """Return the plan of the study that runs given params and seeds after a search.
+
+    The study may exist already. Then its sweep is resumed.
 
     Args:
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
-        kind: `confirm` or `ablate`. The study's name ends in it.
+        kind: `confirm` or `ablate`. The study's name is `NAME-confirm` or `NAME-ablate`.
         wanted: Params and seeds to run.
         of: Result of the search. The study may spend what the search has left of the budget.
-        is_stopped: Returns whether the sweep was stopped. If so, the call does not wait for a
-            cluster's workers.
+        is_stopped: Returns whether the sweep was stopped. If so, a wait for a cluster's workers
+            ends with `StoppedError`.
     """
     paths = search.paths.following(kind)
     n_trials = len(wanted.runs)
@@ -164,7 +168,12 @@ def following_plan(
 
 
 def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
-    """Return the result of a search together with the result of the study that confirmed it."""
+    """Return the result of a search, updated by its confirmation: best trial, cost and more.
+
+    Args:
+        found: Result of the search.
+        runs: Result of the study NAME-confirm, which has run the best trials on fresh seeds.
+    """
     confirmation = runs.confirmation
     assert confirmation is not None, "the result of a confirming study has one"
     return replace(
@@ -186,13 +195,19 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
 
 
 def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
-    """Answer a search again (who wins, what to do next) after its confirmation ended or failed.
+    """Make the final answer of a search (the winner, what to do next) after its confirmation.
 
-    The answer is also written to the comparison page of the search, and above its runs in MLflow.
-    If one of these cannot be written, a warning is logged.
+    The confirmation may have failed. The answer is also written to the comparison page of the
+    search, and into the description of its MLflow experiment. If one of these cannot be written, a
+    warning is logged.
+
+    Args:
+        search: Plan of the search.
+        found: Result of the search, with that of the confirmation unless this failed.
 
     Returns:
-        The result with the new answer. The given result if no answer can be made.
+        The result with the final answer. `found` itself if the study cannot be read or the page
+        cannot be written.
     """
     paths = search.paths
     try:
@@ -201,18 +216,23 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
         insights = write_page_of(search.located(study), search.settings, importances=importances)
     except (SweepError, OSError) as error:
         why = first_line(error)
-        _log.warning("%s lacks the last answer: %s; `export` writes it", paths.page, why)
+        _log.warning("%s lacks the final answer: %s; `export` writes it", paths.page, why)
         return found
     if insights is not None:
         try:
             _describe(search, study, insights)
         except SweepError as error:
-            _log.warning("MLflow lacks the last answer: %s", first_line(error))
+            _log.warning("MLflow does not show the final answer: %s", first_line(error))
     return replace(found, insights=insights)
 
 
 def _describe(search: SweepPlan, study: Study, insights: Insights) -> None:
-    """Write the answer of a search into the text above its runs in MLflow.
+    """Write who has won and what mattered into the description of a search's MLflow experiment.
+
+    Args:
+        search: Plan of the search.
+        study: The study of the search.
+        insights: Answer of the search. Its first three sentences are written.
 
     Raises:
         SweepError: MLflow cannot be used.
@@ -226,10 +246,10 @@ def _describe(search: SweepPlan, study: Study, insights: Insights) -> None:
 
 
 def _with_means(plan: RepeatPlan, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return one record for each proposal whose repeated runs are complete, with their mean score.
+    """Return one record for each proposal of which all runs have scores, with their mean score.
 
-    The record is that of the first run with a score. The very first run may have failed, so that
-    only its retry has a score.
+    Apart from the score, it is the record of the first run with a score. The very first run may
+    have failed, so that only its retry has a score.
     """
     name = plan.objective
     found = []

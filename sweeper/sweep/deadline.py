@@ -9,11 +9,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def stopped_after(limit_s: float | None, stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` if the block is still running after a time. Call it at once if no time is left.
+    """Call `stop` if the `with` block has not ended within a time limit.
 
     Args:
-        limit_s: Time limit in seconds. None for no limit.
-        stop: Stops the sweep.
+        limit_s: Time limit in seconds. If it is not positive, `stop` is called before the block
+            begins. None for no limit.
+        stop: Function that stops the sweep.
     """
     if limit_s is None:
         yield

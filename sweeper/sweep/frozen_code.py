@@ -44,9 +44,9 @@ def snapshot_of(
 
 
 def changed_meanwhile(snapshot: CodeSnapshot, notebook: ResearchNotebook) -> list[str]:
-    """Return a remark for users that names the files that have changed since the sweep began.
+    """Return one remark for users, which names the files that have changed since the sweep began.
 
-    The list is empty if no file has changed.
+    Return an empty list if no file has changed.
 
     Args:
         snapshot: Code that the trials ran.

@@ -19,9 +19,9 @@ from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 
 _INTERVAL_S = 5.0
-#: Writing the page may use the share `_CORES` of one core (chosen, not measured). If writing would
-#: use a larger share, the page is written less often, but the pauses are at most `_LONGEST_S`
-#: seconds.
+#: Writing the page may use the share `_CORES` of one processor core. So the pause after each
+#: writing is as long as the used CPU time divided by `_CORES`, but at most `_LONGEST_S` seconds
+#: (both chosen, not measured).
 _CORES, _LONGEST_S = 0.02, 60.0
 
 _log = logging.getLogger(__name__)
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 class Housekeeping:
     """Stores how long a study was swept, and writes the comparison page to the disk.
 
-    A thread does so every 5 s, and writes the page less often if that takes long. It stops the
-    sweep if the study's storage is lost. A page that cannot be written does not end a trial: the
-    first such error is logged.
+    A thread does both every 5 s. It writes the page less often if that takes long. It stops the
+    sweep if the study's storage is lost. If the page cannot be written, the sweep continues: only
+    the first such error is logged.
 
     Args:
         plan: Plan of the sweep.
         study: The study, open.
         scheduler: Scheduler of the sweep's trials. It ends the sweep if the storage is lost.
         spending: Time that the study's sweeps have spent.
-        chores: Work of the sweep that users see as a reason why they wait. The page at the end of
-            the sweep is added to it.
+        chores: Work of the sweep other than trials, which is shown to users while they wait. At the
+            end of the sweep, writing the page is one of these chores.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Housekeeping:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, and write the time spent once more."""
+        """End the thread, and store once more how long the study was swept."""
         self._closing.set()
         with self._chores.during(ChoreKind.PAGE):  # The thread may still be writing the page.
             self._thread.join()
@@ -83,9 +83,10 @@ class Housekeeping:
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them.
             is_running: Whether trials run. If so, the other arguments are not known yet.
             is_confirming: Whether the sweep is about to run the best trials again.
-            insights: The answer of the study.
+            insights: The answer of the study: who has won, what mattered, what to do next.
             importances: Importance of each param, by objective, then by param.
-            confirmation: Ranking of the study's trials by means.
+            confirmation: Ranking of trials by their mean scores over several runs: those on fresh
+                seeds, or those of `repeat`. None if there are no such runs.
         """
         study, plan = self._study, self._plan
         waits = nullcontext() if is_running else self._chores.during(ChoreKind.PAGE)
@@ -125,8 +126,8 @@ class Housekeeping:
         except StudyError as error:  # The storage was lost, or another sweep has taken it over.
             if not isinstance(error, StorageAwayError):
                 self._scheduler.lose(error)
-        except Exception as error:  # noqa: BLE001  the time is written again after 5 s
-            _log.info("the time spent was not written down: %s", first_line(error))
+        except Exception as error:  # noqa: BLE001  the time is stored again after 5 s
+            _log.info("the time that sweeps have taken was not stored: %s", first_line(error))
 
     def _work(self) -> None:
         page_at_s = 0.0

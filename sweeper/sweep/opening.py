@@ -121,14 +121,15 @@ def opened(
 
 
 def _begins_anew(plan: SweepPlan, study: Study) -> bool:
-    """Return whether a new study replaces the stored one. If so, remove the files of its trials.
+    """Return whether a new study replaces the stored one. If so, remove the files of the old one.
 
     A new study replaces a study in which no trial has begun, so that the present objectives,
     `start` and so on apply. It also replaces a study whose trials have all failed, if the notebook
-    or the settings have changed since.
+    or the settings have changed since (see `is_worth_nothing`), unless the plan allows changes.
 
-    The files are removed so that no new trial resumes from a checkpoint of an old one. If the sweep
-    is killed before the stored study is removed, the next call removes it.
+    The files are executed notebooks, checkpoints, artifacts and notes. They are removed so that no
+    new trial resumes from a checkpoint of an old one. If the sweep is killed before the stored
+    study is removed, the next call removes it.
 
     A storage that is an old copy is never replaced, because trials that it lacks may have
     completed. `refuse_older_copy` then refuses the call.
@@ -170,15 +171,16 @@ def _opened_tracker(
     """Open MLflow, and yield the tracker, which sends trials to it.
 
     MLflow needs two seconds to open a store. Trials do not wait for the default store next to the
-    outputs: it gets their points later. They wait for any other store, whose address may be wrong
-    or which may need a password.
+    outputs: what they report is sent to it later. They wait for any other store, because its
+    address may be wrong, or it may need a password. They also wait if the notebook itself uses
+    MLflow, because it must find the run of its trial in the store.
     """
     store = store_of(plan, study)
     check_reachable(store)
     tracker = Tracker(store)
     try:
-        # Trials may begin before the default store is open. But a notebook that itself logs to
-        # MLflow must find the run of its trial, so wait for the store before it begins.
+        # Trials may begin before the default store is open. The exception is a notebook that itself
+        # logs to MLflow, because it must find the run of its trial there.
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
             tracker.wait_until_open(is_stopped)
         tracker.set_others_aside([record.run_id for record in study.records()])
@@ -189,7 +191,11 @@ def _opened_tracker(
 
 
 def _note_call(plan: SweepPlan, study: Study, tracker: Tracker) -> None:
-    """Store in the study what other commands need to know about it and about its last call."""
+    """Store the paths, settings, fingerprint and inputs of this sweep in the study.
+
+    Other commands read them there. With `study.order: fixed`, also make proposals independent of
+    which trials end first.
+    """
     settings = plan.settings
     if settings.study.order == "fixed":
         _keep_order(plan, study)
@@ -210,7 +216,7 @@ def _note_call(plan: SweepPlan, study: Study, tracker: Tracker) -> None:
 
 
 def store_of(plan: SweepPlan, study: Study) -> Store:
-    """Return what the process that writes to MLflow has to know of a study."""
+    """Return a description of the study's MLflow store and of what it shows. Open nothing."""
     settings = plan.settings
     return Store(
         address=plan.tracking,

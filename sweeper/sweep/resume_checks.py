@@ -64,7 +64,8 @@ def refuse_other_outputs(study: Study, paths: StudyPaths) -> None:
         paths: Paths of the sweep.
 
     Raises:
-        StudyError: The two templates lead to different files.
+        StudyError: The template of the sweep's outputs (-o) leads to other files than the template
+            that the study has stored.
     """
     template = study.facts.template
     if not template or not study.records():
@@ -142,7 +143,7 @@ def refuse_another_folder(study: Study, notebook: Path, paths: StudyPaths) -> No
 
 
 def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
-    """Refuse to run a notebook to propose its parameters file, if its study has trials already.
+    """Refuse to run a notebook to draft its parameters file, if its study has trials already.
 
     The run would be for nothing, because the sweep after it would be refused: its settings differ
     from those of the trials. If all trials have failed, the call is not refused, because the study
@@ -150,10 +151,10 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
 
     Args:
         plan: Plan of the run. Its paths are those of the study.
-        parameters: Parameters file that the proposal would write.
+        parameters: Path where the drafted parameters file would be written.
 
     Raises:
-        StudyError: The study has trials, or its storage cannot be opened.
+        StudyError: The study has trials that have not all failed, or its storage cannot be opened.
     """
     study = stored_study(plan)
     records = [] if study is None else study.records()
@@ -162,7 +163,7 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
         raise StudyError(
             f"the study {name!r} has {len(records)} trial(s) already, and there is no "
             f"{parameters}; put the file back (`notebook_hpo.py export {shlex.join(words)} --code "
-            f"{records[0].run_id}` writes the one of a trial, to be copied to {parameters}), or "
+            f"{records[0].run_id}` writes the file of a trial, to be copied to {parameters}), or "
             f"begin another study with {plan.paths.options_of_another}"
         )
 
@@ -170,8 +171,8 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
 def changes_since(study: Study, made_of: Fingerprint) -> list[str]:
     """Return in words how code and settings differ from those of the study's last sweep.
 
-    Empty if nothing has changed. If no trial ran with the code of the last sweep, and the newest
-    trial ran with the present code, nothing has changed either.
+    Empty if they do not differ. Empty also if the newest trial ran with the present code and
+    settings, and no trial ran with those of the last sweep.
 
     Args:
         study: The study to resume.
@@ -235,16 +236,16 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
 
 
 def refuse_another_search(study: Study, plan: SweepPlan) -> None:
-    """Refuse to run trials of a search again in a study that has run those of another search.
+    """Refuse to resume NAME-confirm or NAME-ablate if it belongs to an earlier study NAME.
 
     That happens if the study NAME was removed and swept anew, but NAME-confirm was not removed.
 
     Args:
-        study: The study that is to run trials again.
-        plan: Plan of this study, with the id of the search.
+        study: NAME-confirm or NAME-ablate, which runs trials of a search again.
+        plan: Plan of this study, with the id of the present search NAME.
 
     Raises:
-        StudyError: The study has run trials of a search of the same name that was removed.
+        StudyError: The study has run trials of another search than the present one.
     """
     assert plan.confirming is not None, "the study runs trials again"
     if study.facts.confirms is None or study.repeats_trials_of(plan.confirming.of):
@@ -256,16 +257,17 @@ def refuse_another_search(study: Study, plan: SweepPlan) -> None:
         places.append(f"its copy in {plan.remote.display_url}")
     files = f"{display_path(paths.folder)} and {display_path(paths.notebook('*'))}"
     raise StudyError(
-        f"the study {study.name!r} has runs of an earlier study of the same name, which was "
-        f"removed; remove {', '.join([*places, files])}, too"
+        f"the study {study.name!r} belongs to an earlier search with the name of the present one; "
+        f"that search was removed; remove {', '.join([*places, files])}, too"
     )
 
 
 def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
     """Return whether all trials have failed and the notebook or the settings have changed since.
 
-    Such a study begins anew: its failures say nothing about the corrected notebook. But it is kept
-    if a trial that a user has queued by hand waits to run.
+    Such a study begins anew: its failures say nothing about the corrected notebook. Return False,
+    so that the study is kept, if a trial that a user has queued by hand waits to run, or if the
+    study runs trials of a search again, as NAME-confirm does.
 
     Args:
         study: The study to resume.
@@ -298,12 +300,12 @@ def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None
     Otherwise, the trial would be run again and overwrite that notebook.
 
     Raises:
-        StudyError: There is such a notebook.
+        StudyError: The storage lacks the end of at least one trial.
     """
     notebook = unknown_end(study.records(), study.facts, paths)
     if notebook is None:
         return
-    why = f"it is older than {display_path(notebook)}, whose trial has ended"
+    why = f"it is an old copy, which lacks the end of the trial of {display_path(notebook)}"
     if storage.file == paths.storage:
         raise LostFileError(paths.storage, why)
     raise StudyError(

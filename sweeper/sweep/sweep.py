@@ -486,8 +486,8 @@ class Sweep:
         """Carry out a request of another process.
 
         Args:
-            request: `ALL` to stop all trials, `NO_MORE` to start no more, or a trial number to stop
-                that trial.
+            request: `ALL` to start no more trials and stop the running ones, `NO_MORE` to start no
+                more trials and let the running ones finish, or the run id of a trial to stop.
         """
         if request in (ALL, NO_MORE):
             self.stop("the command stop", now=request == ALL)
@@ -504,7 +504,8 @@ class Sweep:
         used = ", ".join(plan.notebook.used_in_parameters_cell(names))
         if used:
             found.append(f"the parameters cell uses {used}, so the value is replaced in that cell")
-        # Runs on other seeds replace the seeds where libraries get them.
+        # No remark is needed if the notebook sets seeds in libraries: runs on several seeds replace
+        # these.
         replaces = replaceable(own_seeds(plan.notebook.assignments.cells), plan.notebook.node)
         no_seed = None if "seed" in names or replaces else plan.notebook.why_no_seed()
         if no_seed:
@@ -522,8 +523,9 @@ class Sweep:
     ) -> tuple[Mapping[str, Mapping[str, Importance]] | None, _Surfaces]:
         """Return the importances of params and the predicted scores, by models of the scores.
 
-        What cannot be computed is missing, also if the machine is about to be taken away. A study
-        that runs given params, as a confirmation does, has no models.
+        What cannot be computed is None or empty. The same holds if no time is left, because the
+        machine is about to be taken away, and for a study that runs given params, such as a
+        confirmation.
 
         Args:
             study: The study, open.
@@ -560,7 +562,10 @@ class _NoTimeLeftError(Exception):
 
 
 def _time_left_s(plan: SweepPlan, spending: Spending) -> float:
-    """Return the seconds until the sweep's time limit, or until its budget is spent."""
+    """Return the seconds until the time limit or the end of the budget, whichever comes first.
+
+    Return infinity if the sweep has neither.
+    """
     limits = (plan.left_s, spending.left_s)
     return min((left_s for left_s in limits if left_s is not None), default=math.inf)
 

@@ -1,6 +1,6 @@
 """Copy a study to an object storage while it is swept, and restore it on another machine.
 
-`store.py` reads and writes objects. `archive.py` pushes and fetches the data of trials.
+The folder `object_storage` reads and writes the objects of the copy.
 """
 
 from .copying import RemoteCopy

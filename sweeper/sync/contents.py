@@ -13,7 +13,8 @@ from ..files import below, files_within
 from ..trials import StudyPaths, display_path
 
 STUDY, TRACKING, NOTES = "study.db", "mlflow.db", "notes.json"
-#: Name in the copy of the executed notebook of a trial or of an earlier attempt.
+#: Pattern of the names that executed notebooks have in the copy. The groups are the run id and the
+#: ending. The notebook of an earlier attempt at a trial has an ending such as `.attempt1.ipynb`.
 NOTEBOOK = re.compile(r"notebooks/([0-9]+)((?:\.attempt[0-9]+)?\.ipynb)")
 
 
@@ -44,10 +45,12 @@ class Contents:
         return {name: file for name, file in found.items() if file is not None}
 
     def check_study(self) -> None:
-        """Check that the study exists. The copy must not change after the study was removed.
+        """Check that the study's SQLite file exists. Do nothing if the study is on a server.
+
+        If a user has removed the study from this machine, the copy must stay as it is.
 
         Raises:
-            SyncError: The study's file does not exist.
+            SyncError: The file does not exist.
         """
         if self.storage is not None and not self.storage.exists():
             where = display_path(self.storage)
@@ -79,9 +82,10 @@ class Contents:
 
     @property
     def _folders(self) -> dict[str, Path]:
-        """Folders whose files are all copied, whatever the files' names, by the names in the copy.
+        """Folders whose files are all copied, whatever their names, by folder names in the copy.
 
-        Only the files of trials that are not in the copied study are left out (see `files`).
+        Only the checkpoints and artifacts of trials that are not in the copied study are left out
+        (see `files`).
         """
         paths = self.paths
         return {
@@ -93,7 +97,10 @@ class Contents:
         }
 
     def place(self, name: str) -> Path:
-        """Return the path on this machine of a file in the copy.
+        """Return the path on this machine of a file in the copy. The file need not exist here.
+
+        Args:
+            name: Name of the file in the copy, such as `notebooks/0007.ipynb`.
 
         Raises:
             ValueError: No file of a study has this name.

@@ -30,11 +30,12 @@ from .selection import Selection
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: When there is little time, as at the sweep's end, a pause between two copies and the wait until
-#: the lease is released take at most this many seconds each (chosen, not measured).
+#: After a call of `hurry`, and at the end of a sweep, a pause between two copies takes at most this
+#: many seconds. After a call of `hurry`, this also limits the wait for the release of the lease
+#: (chosen, not measured).
 _HURRIED_S = 1.0
-#: The end of a sweep waits at most this many seconds until the lease is released (chosen, not
-#: measured).
+#: Without a call of `hurry`, the end of a sweep waits at most this many seconds for the release of
+#: the lease (chosen, not measured).
 _PATIENCE_S = 5.0
 #: The end of a sweep waits for the last copy for at most the first number of seconds. If the wait
 #: takes longer than the second number of seconds, it is reported (chosen, not measured).
@@ -46,20 +47,21 @@ class _StudyHere:
     """The study on this machine.
 
     Attributes:
-        study_id: Id of the study. None if the id is unknown.
+        study_id: Id of the study. None if the study is on a server, or if its file cannot be read.
     """
 
     study_id: str | None
 
 
 class RemoteCopy:
-    """Copies changed files at intervals. No trial waits for the copy.
+    """Copies a study's changed files to an object storage at intervals. No trial waits for this.
 
     Objects are named by the hash of their content and never changed. The manifest, which lists the
     objects of the copy, is written last. So an interrupted copy leaves the previous copy intact.
 
     Args:
-        url: Folder of all copies. The copy of this study has a subfolder.
+        url: URL of the folder of all copies. The copy of this study is in a subfolder with the
+            study's name.
         every_s: Seconds between the end of a copy and the next one.
         paths: Paths of the study.
         storage: SQLite file of the study. None if the study is on a server.
@@ -111,18 +113,20 @@ class RemoteCopy:
     ) -> Iterator[bool]:
         """Hold the lease of the copy, which lets this process write the copy, during the block.
 
-        Restore the study first if this machine lacks it. The study's folder must be locked.
+        If there is a copy, and this machine does not have the study, restore the study first. The
+        caller must have locked the study's folder.
 
         Args:
             on_restore: Called before the study is restored.
-            is_stopped: Returns whether the sweep was stopped. Then this call does not wait for the
-                lease.
+            is_stopped: Returns whether the sweep was stopped, which ends the wait for the lease and
+                the download of the study.
 
         Yields:
             Whether the study was restored from the copy.
 
         Raises:
             SyncError: The copy cannot be used, or another process holds its lease.
+            StoppedError: The sweep was stopped during the wait or the download.
             OutputError: The study cannot be written, or a file that this study did not write has
                 the path of a restored file.
         """
@@ -146,8 +150,9 @@ class RemoteCopy:
     def begin_anew(self) -> None:
         """Store in the folder's marker that a new study replaces the study in the copy.
 
-        Call this before the study in the folder is removed. Without the marker, if this sweep were
-        killed before its first copy, the next sweep would refuse the copy as that of another study.
+        If there is no copy, this does nothing. Call this before the study in the folder is removed.
+        Without the marker, if this sweep were killed before its first copy, the next sweep would
+        refuse the copy as that of another study.
 
         Raises:
             OutputError: The marker cannot be written.
@@ -164,9 +169,10 @@ class RemoteCopy:
             ) from error
 
     def when_lost(self, call: Callable[[SyncError], object]) -> None:
-        """Call a function once another machine has taken over the copy.
+        """Call a function if copying ends before the sweep does.
 
-        The function may be called from another thread, and more than once.
+        The reason is that another process has taken over the copy, or that the study on this
+        machine was removed. The function may be called from another thread, and more than once.
         """
         self._on_loss = call
         if self._loss is not None:  # The copying thread may have called the function, too.
@@ -215,13 +221,13 @@ class RemoteCopy:
             restore(self._store, manifest, self._contents, mark=self._mark, is_stopped=is_stopped)
             self._lease.check()
         except StoreError as error:
-            remedy = "look at the URL and the credentials in the environment"
+            remedy = "correct the URL, or the credentials in the environment"
             if not error.is_refusal:
-                remedy = "the copy may have more of this study than this machine; try again later"
+                remedy = "the copy may have trials that this machine lacks, so try again later"
             raise SyncError(f"sync: {error}; {remedy}, or leave sync out") from error
         except (OSError, sqlite3.Error) as error:
             raise OutputError(
-                f"{display_path(self._paths.folder)}: the study cannot be brought back from "
+                f"{display_path(self._paths.folder)}: the study cannot be restored from "
                 f"{self.display_url}: {first_line(error)}; make room or choose another folder, and "
                 "give the same command again"
             ) from error
@@ -267,10 +273,15 @@ class RemoteCopy:
         return manifest
 
     def _continuable(self, here: _StudyHere | None, mark: LocalMarker | None) -> Manifest | None:
-        """Return the store's manifest, if this machine can continue it. None if there is none.
+        """Return the manifest of the copy. None if there is no copy yet.
+
+        Args:
+            here: The study on this machine. None if this machine does not have it.
+            mark: Marker in the study's folder. None if there is no marker.
 
         Raises:
-            SyncError: The manifest is damaged, or does not belong to the study on this machine.
+            SyncError: The manifest is damaged, belongs to another study than the one on this
+                machine, or is newer than that study.
         """
         data = self._store.get(_MANIFEST)
         try:
@@ -372,7 +383,11 @@ class RemoteCopy:
             _log.info("remote copy: objects that are no longer needed remain: %s", error)
 
     def _look_into(self, study: Path) -> None:
-        """Read the trials and the id of the study from a snapshot of its database."""
+        """Set `_begun` (the records of the study's trials, by number) and `_study_id`.
+
+        Args:
+            study: Snapshot of the study's database, from which they are read.
+        """
         stored = Study.load(Address.of_file(study), self._paths.study, is_known=True)
         try:
             self._begun = {record.number: record for record in stored.records()}
@@ -385,6 +400,9 @@ class RemoteCopy:
 
         Afterwards, `_needed` has the objects that must not be removed: those that the new or the
         previous manifest names.
+
+        Args:
+            entries: Files of the new manifest, by their names in the copy.
         """
         before, mark = self._before, replace(self._mark, generation=self._mark.generation + 1)
         if before is not None and (before.files, before.copy_id) == (entries, mark.copy_id):

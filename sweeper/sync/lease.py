@@ -31,6 +31,7 @@ class _Holder:
     """The process that holds a lease.
 
     Attributes:
+        owner: Content of the lease.
         age_s: Seconds since the process took or renewed the lease.
     """
 
@@ -47,8 +48,8 @@ class RemoteLease:
     """An object in the store that names the process which writes the copy.
 
     A thread renews the lease. If two processes take the lease at the same time, the later one holds
-    it. The other process notices this at its next `check`, which it makes before it writes anything
-    to the copy.
+    it. The other process notices this at its next `check`, which it makes before it writes a
+    manifest, removes an object or renews its lease.
 
     Args:
         store: Store with the copy.
@@ -86,8 +87,8 @@ class RemoteLease:
             return
         end_s = time.monotonic() + first.left_s + _CHECK_S
         _log.warning(
-            "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another renewal of "
-            "its lease, which would show that it is alive",
+            "remote copy: %s took or renewed its lease of this copy %.0f s ago; waiting up to "
+            "%.0f s for another renewal, which would show that this process is alive",
             first.owner.words,
             first.age_s,
             math.ceil(first.left_s),
@@ -172,6 +173,9 @@ class RemoteLease:
 
     def _replace(self, owner: Owner) -> None:
         """Write the lease again if this process still holds it.
+
+        Args:
+            owner: The new content of the lease.
 
         Raises:
             SyncError: Another process holds the lease.

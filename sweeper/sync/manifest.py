@@ -20,7 +20,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 _LATEST_S = 32_503_680_000
 #: Time of a file's last change in seconds since 1970.
 ChangedAt = Annotated[float, Field(ge=0, le=_LATEST_S, allow_inf_nan=False)]
-#: Seconds between two copies, at most one year, as for `sync.every`.
+#: Seconds between two renewals of a lease: the value of `sync.every`, which is at most one year.
 Interval = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 _HOST_CHARACTERS = 64
 
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Stored):
-    """The list of the files in a copy. It is written after all objects, so they are complete.
+    """The list of the files in a copy. All its objects are in the store when it is written.
 
     Attributes:
         study: Name of the study.

@@ -14,7 +14,7 @@ from .manifest import Entry
 
 
 class Objects:
-    """Sends contents that the store does not have yet.
+    """Sends the contents of files as objects, unless the store has them.
 
     Objects are named by the hash of their content.
 
@@ -160,6 +160,6 @@ def hash_of_file(file: Path) -> str:
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """Return a value that changes whenever the file changes."""
+    """Return inode, size and time of the last change, which show whether a file has changed."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import OutputError, StoppedError, SyncError
@@ -14,6 +15,7 @@ from ..files import beside, write_atomically
 from ..notebooks.metadata import read_metadata
 from ..object_storage.store import Store
 from ..settings.addresses import Address
+from ..study.facts import StudyFacts
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place, replace_database
 from ..trials import TrialState, display_path
@@ -52,14 +54,16 @@ def restore(
     Args:
         store: Store with the copy.
         manifest: Manifest of the copy.
-        contents: Paths of the files on this machine.
+        contents: Files of the study on this machine, with their paths.
         mark: Marker to write to the study's folder.
         is_stopped: Returns whether the sweep was stopped, which ends the download. The next call
             uses the files that have arrived.
 
     Raises:
-        SyncError: The copy does not fit the sweep's options, the study's database in the copy is
-            missing or damaged, or the sweep was stopped.
+        SyncError: The copy does not fit the sweep's options, has a file that belongs to no study,
+            or lacks an undamaged database of the study. Or another database has the path to which
+            the study's database is to be restored.
+        StoppedError: The sweep was stopped.
         OutputError: A file that this study did not write has the path of a restored file.
         StoreError: The store is unavailable.
         OSError: The disk is full or cannot be written.
@@ -101,8 +105,9 @@ def _restore_files(
     Args:
         store: Store with the copy.
         manifest: Manifest of the copy.
-        contents: Paths of the files on this machine.
-        places: Paths of the files to download, by their names in the copy.
+        contents: Files of the study on this machine. Used for the new URI of the artifacts, which
+            MLflow's database then states.
+        places: Paths to which the files are downloaded, by their names in the copy.
         is_stopped: Returns whether the sweep was stopped, which ends the download.
     """
 
@@ -145,10 +150,15 @@ def _restore_files(
 
 
 def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
-    """Change the artifact URIs in MLflow's database to their paths on this machine.
+    """Change the artifact URIs in a downloaded database of MLflow to those of this machine.
+
+    Args:
+        tracking: The downloaded file, which is changed.
+        manifest: Manifest of the copy, which states the earlier URI of the artifacts.
+        contents: Files of the study on this machine.
 
     Returns:
-        False if the file is not an intact database, so that it cannot be used.
+        False if the file is not an intact database, so that it cannot be used. Else True.
     """
     try:
         move_artifacts(tracking, before=manifest.artifacts, now=contents.paths.artifacts.as_uri())
@@ -164,18 +174,21 @@ def _move_study(study: Path, contents: Contents, *, has_store: bool) -> None:
 
     Args:
         study: The restored database.
-        contents: Paths of the files on this machine.
+        contents: Files of the study on this machine.
         has_store: Whether the copy has MLflow's store. Else the study may log to a server.
 
     Raises:
         SyncError: The study's database is damaged.
     """
     paths = contents.paths
-    changes = {"template": paths.template}
-    if contents.tracking is not None and has_store:
-        changes["tracking_uri"] = str(Address.of_file(contents.tracking))
+
+    def corrected(facts: StudyFacts) -> StudyFacts:
+        if contents.tracking is not None and has_store:
+            facts = replace(facts, tracking_uri=str(Address.of_file(contents.tracking)))
+        return replace(facts, template=paths.template)
+
     try:
-        move_records(study, paths, **changes)
+        move_records(study, paths, corrected)
     except (sqlite3.DatabaseError, ValueError, RecursionError) as error:
         if isinstance(error, sqlite3.OperationalError):  # The disk is full or read-only.
             raise
@@ -190,7 +203,8 @@ def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
         )
     if contents.storage is None and manifest.template != contents.paths.template:
         raise SyncError(
-            f"{where} is on a server; repeat the -o of its sweep: -o {manifest.template}"
+            f"{where} is restored only to the paths that its sweep has used, because the study is "
+            f"on a server; repeat -o {manifest.template}"
         )
 
 
@@ -203,18 +217,19 @@ def _refuse_files_in_the_way(
         metadata = read_metadata(place)
         if metadata is None or (manifest.study_id and metadata.study_id != manifest.study_id):
             raise OutputError(
-                f"{display_path(place)} is in the way of the study that is to be restored, because "
-                "this study did not write it; move it away, or choose another output with -o"
+                f"{display_path(place)} is in the way of the study that is to be restored, which "
+                "did not write this file; move the file away, or choose another output with -o"
             )
         has_ended = metadata.state.has_ended and metadata.state is not TrialState.STOPPED
         if has_ended and not _is_here(place, manifest.files[name]):
             raise OutputError(
                 f"{display_path(place)} is in the way of the study that is to be restored: its "
-                "trial has ended here with other results; move the notebooks of this study away"
+                "trial has ended, and the copy has another notebook of this trial; move the "
+                "notebooks of this study away"
             )
     storage = places.get(STUDY)
-    # A sweep that was killed at its start may have left a storage in the study's own folder. Such a
-    # storage is replaced and not refused.
+    # A sweep that was killed at its start may have left a database in the study's own folder. Such
+    # a database is replaced and not refused.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
             f"sync: {display_path(storage)} exists, and does not have the study "
@@ -234,10 +249,22 @@ def _is_here(place: Path, entry: Entry) -> bool:
 def _fetched(
     store: Store, entry: Entry, place: Path, is_stopped: Callable[[], bool]
 ) -> Path | None:
-    """Download an object to a temporary file in the folder of its final path.
+    """Download a file of the copy to a temporary file in the folder of its final path.
+
+    Args:
+        store: Store with the copy.
+        entry: The file's entry in the manifest, which names its object in the store.
+        place: Final path of the file. Nothing is written there.
+        is_stopped: Returns whether the sweep was stopped, which ends the wait for a store that is
+            unavailable.
 
     Returns:
         The temporary file. None if the object is missing or has another hash.
+
+    Raises:
+        StoppedError: The sweep was stopped while the store was unavailable.
+        StoreError: The store refuses the download, or is unavailable for a minute.
+        OSError: The disk is full or cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part = beside(place)

@@ -23,7 +23,7 @@ _SETTLED_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The files of a study that one upload to the store contains, except the databases.
+    """Selects and sends the files of a study for one copy, except the databases.
 
     Attributes:
         contents: The files of the study on this machine.
@@ -41,7 +41,12 @@ class Selection:
     is_last: bool
 
     def settled(self) -> dict[str, Entry]:
-        """Send all files except the checkpoints of running trials. Return their entries by name."""
+        """Send all files except the checkpoints of running trials.
+
+        Returns:
+            The manifest's entries by the names of the files. If a file cannot be copied now, its
+            entry is that of the previous copy, if any.
+        """
         taken = {}
         for name, file in self.contents.files(self.begun):
             if not self._is_open(name):
@@ -54,15 +59,18 @@ class Selection:
 
     @property
     def checkpoints_before(self) -> dict[str, Entry]:
-        """The checkpoints of running trials in the previous copy."""
+        """The entries of running trials' checkpoints in the previous copy, by name."""
         return {name: entry for name, entry in self.before.items() if self._is_open(name)}
 
     def checkpoints_of_running(self) -> dict[str, Entry]:
-        """Send the checkpoints of trials that have not ended. Return their entries by name.
+        """Send the checkpoints of trials that have not ended.
 
         If a checkpoint cannot be read now, the copy keeps its previous version. Numbered
         checkpoints replace each other under new names. So if a new one cannot be read, the copy
         keeps all previous ones in its folder.
+
+        Returns:
+            The manifest's entries by the names of the files.
         """
         taken, missed = {}, set()
         for name, file in self.contents.files(self.begun):

@@ -63,7 +63,7 @@ class ListedTrials(SideTrials):
     Attributes:
         outcomes: Outcomes of the trials, by trial number.
         points: Points of the trials in the order of their arrival, by trial number.
-        reasons: Reasons that the executor gave for stopping. Empty if it has not stopped.
+        reasons: Reasons with which the executor has called `stop`. Empty if it has not called it.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class ListedTrials(SideTrials):
         super().__init__(specs, begin=begin, end=end)
 
     def is_closed(self) -> bool:
-        """Return whether the executor has stopped."""
+        """Return whether the executor has called `stop`."""
         return bool(self.reasons)
 
     def stop(self, reason: str) -> None:
-        """Keep the reason, and give out no more trials."""
+        """Stop the running trials, give out no more, and keep the reason in `reasons`."""
         self.reasons.append(reason)
         super().stop(reason)
 
@@ -134,8 +134,8 @@ class ExecutorContract(ABC):
 
         Args:
             folder: Folder of the trials' files.
-            *acts: For each trial, what its cell does: `complete`, `fail`, `report`, `wait` or
-                `lose`.
+            *acts: What each trial's cell does: `complete`, `fail`, `report` three steps, `wait` for
+                a stop, or `lose` its worker, which it kills.
         """
         return [
             trial_spec(

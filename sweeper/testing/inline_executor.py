@@ -34,7 +34,11 @@ class InlineExecutor:
         return self._jobs
 
     def run(self, source: TrialSource) -> Sequence[str]:
-        """Run the source's trials until there are no more."""
+        """Run the trials that `source` hands out, until there are no more.
+
+        Returns:
+            An empty list: this executor has no remarks about the trials for users.
+        """
         if self._jobs == 1:
             self._serve(source)
             return []

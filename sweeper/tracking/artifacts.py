@@ -44,10 +44,10 @@ def _outcome(record: TrialRecord) -> str:
 
 
 def stage_tags(record: TrialRecord) -> dict[str, str]:
-    """Return MLflow tags for the inputs and the artifacts of a trial.
+    """Return MLflow tags for a trial: one for each of its inputs and of its artifacts.
 
-    The tag of an input names the study, trial and artifact that the input comes from. All tags
-    contain hashes of the files.
+    An input is an artifact of another study that the trial uses. Its tag names that study, the
+    trial that saved the artifact, and the artifact. Each tag has the hash of the artifact.
     """
     metadata = read_metadata(record.notebook) or BLANK
     tags = {}
@@ -66,9 +66,8 @@ class Artifacts:
     Args:
         client: MLflow's client.
         experiment_id: MLflow's id of the experiment.
-        store: The store. Its paths name the folder of the comparison page and the trials'
-            artifacts.
-        tell: Function that is called before each file is logged.
+        store: MLflow's store, and the paths of the study.
+        tell: Called before each file is logged, with the file's size as an `Upload`.
     """
 
     def __init__(
@@ -81,25 +80,27 @@ class Artifacts:
         self._client = client
         self._experiment_id, self._tell = experiment_id, tell
         self._paths, self._is_embedded = store.paths, store.is_embedded
-        #: Functions that log a file to a run, by MLflow's id of the run. Only runs that this
-        #: process has created have such a function.
+        #: Functions that log a file to a run, by MLflow's id of the run. There is one only for a
+        #: run that this process has created in a store next to the outputs.
         self._loggers: dict[str, Callable[..., object]] = {}
         self._has_failed = False
-        #: Folder for an HTML page while it is logged. The page needs a folder, because MLflow keeps
-        #: the name of the logged file. The folder's name begins with a dot, because a user may have
-        #: a folder `rendered`, as with `-o out/{study}/rendered/{run_id}.ipynb`.
+        #: Folder for an HTML page while it is logged. MLflow gives a logged file the name that it
+        #: has on the disk, so the page is written here under its final name. The folder's name
+        #: begins with a dot, because a user may have a folder `rendered`, as with
+        #: `-o out/{study}/rendered/{run_id}.ipynb`.
         self._rendered = store.paths.folder / ".rendered"
         self._remove_pages()
 
     def _remove_pages(self) -> None:
-        """Remove the folder of pages, which a killed process may have left."""
+        """Remove `.rendered`, the folder of HTML pages that are being logged, if it exists."""
         shutil.rmtree(self._rendered, ignore_errors=True)
 
     def begin(self, mlflow_id: str, uri: str) -> None:
-        """Remember where the files of a new run are stored.
+        """Remember where MLflow stores the files of a new run.
 
-        Otherwise, MLflow's client would read the whole run again to find this place, which takes
-        6 ms of CPU time for each file.
+        Without this, MLflow's client would read the whole run again to find this folder, which
+        takes 6 ms of CPU time for each file. If the store is not the SQLite file in the folder of
+        the outputs, this method does nothing.
 
         Args:
             mlflow_id: MLflow's id of the run.
@@ -111,9 +112,10 @@ class Artifacts:
             self._loggers[mlflow_id] = get_artifact_repository(uri).log_artifact
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
-        """Log the executed notebook of a trial, if it exists, and its HTML page.
+        """Log the executed notebook of a trial, its HTML page, and the trial's artifacts.
 
-        A notebook that nbconvert cannot render is logged without a page.
+        If the notebook is missing or cannot be read, nothing is logged. A notebook that nbconvert
+        cannot render is logged without a page. Artifacts are logged only if the trial is final.
 
         Args:
             mlflow_id: MLflow's id of the run.
@@ -142,10 +144,12 @@ class Artifacts:
         return "\n\n".join(filter(None, (_outcome(record), links, large, record.message)))
 
     def _rendered_page(self, record: TrialRecord) -> list[str] | None:
-        """Render a trial's notebook, and write its cells for the comparison page.
+        """Render a trial's notebook, and write its cells to a file for the comparison page.
+
+        If this file cannot be written, a later `export` writes it.
 
         Returns:
-            None if nbconvert cannot render the notebook.
+            HTML of each cell. None if nbconvert cannot render the notebook.
         """
         try:
             rendered = render(record.notebook)
@@ -174,12 +178,12 @@ class Artifacts:
             self._remove_pages()
 
     def names_of(self, record: TrialRecord) -> set[str]:
-        """Return the names of all files and folders that `log` writes for a trial."""
+        """Return names of the files and folders that `log` may have written to a trial's run."""
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
     def _log_file(self, mlflow_id: str, file: Path, folder: str | None = None) -> None:
-        """Log a file to a folder of a run. None is the run's own folder."""
+        """Log a file to a folder among the artifacts of a run. None is their top folder."""
         self._tell(Upload(file.stat().st_size))
         log = self._loggers.get(mlflow_id)
         if log is None:
@@ -188,10 +192,10 @@ class Artifacts:
             log(str(file), folder)
 
     def _log_saved(self, mlflow_id: str, record: TrialRecord) -> str:
-        """Log the artifacts of a trial, except large ones, of which a tag states hash and size.
+        """Log the artifacts of a trial, except those that are too large.
 
-        The executed notebook names the artifacts. Of these, only files in the trial's own folder
-        are logged.
+        Only files in the trial's folder of artifacts are logged, and only if the executed notebook
+        names their artifact. `stage_tags` states hash and size of all artifacts, also large ones.
 
         Args:
             mlflow_id: MLflow's id of the run.
@@ -215,4 +219,4 @@ class Artifacts:
                 continue
             for relative, file in saved.items():
                 self._log_file(mlflow_id, file, os.path.dirname(relative) or None)
-        return f"Not copied, as it is large: {', '.join(large)}" if large else ""
+        return f"Too large to be copied into MLflow: {', '.join(large)}" if large else ""

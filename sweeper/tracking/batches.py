@@ -73,14 +73,17 @@ class Batches:
             return
         self._refused.add(name)
         _log.warning(
-            "MLflow does not accept a value of %r, so its run lacks it: %s",
+            "MLflow does not accept a value of %r, so the trial's run lacks this value: %s",
             name,
             first_line(refusal),
         )
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether a store refuses a value, so that it will refuse the same call again."""
+    """Return whether an error means that the store does not accept a value.
+
+    A repetition of the call would fail, too. Other errors may be temporary.
+    """
     from mlflow.exceptions import MlflowException
 
     codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")

@@ -29,8 +29,8 @@ from ..files import PRIVATE, copy_atomically, remove_database
 from ..settings.addresses import Address
 
 _BUSY_TIMEOUT_S = 30
-#: Folder of MLflow's migrations in its package, and pattern of the lines in their files that name
-#: revisions.
+#: Path of the folder of database migrations in the package `mlflow`. Pattern of two lines in each
+#: migration's file: the id of its revision, and the id of the revision before it.
 _MIGRATIONS = ("store", "db_migrations", "versions")
 _REVISION = re.compile(r"^(revision|down_revision) = [\"'](\w+)[\"']", re.MULTILINE)
 #: Tables and columns in which MLflow stores URIs of artifacts.
@@ -49,10 +49,11 @@ def forget_connections(uri: str) -> None:
 
 
 def wait_for_disk_once(uri: str) -> None:
-    """Let commits of this process return before they are on the disk. `settle` waits for the disk.
+    """Let MLflow's commits in this process return before they are on the disk.
 
-    A trial has six commits or more. The SQLite file stays valid if the machine crashes. It may then
-    lack the last trials, which the study's next sweep writes again.
+    Writing a trial takes six commits or more, each of which would wait for the disk. This function
+    itself does not wait: call `settle` after the last commit. If the machine crashes before, the
+    SQLite file stays valid. It may lack the last trials, which the study's next sweep writes again.
     """
     from sqlalchemy import event
 
@@ -60,7 +61,7 @@ def wait_for_disk_once(uri: str) -> None:
     if engine is not None:
         less = "PRAGMA synchronous=NORMAL"
         event.listen(engine, "connect", lambda connection, _: connection.execute(less))
-        engine.dispose()  # Close connections that still wait for the disk.
+        engine.dispose()  # Close open connections, which lack this setting.
 
 
 def settle(file: Path) -> None:
@@ -70,10 +71,10 @@ def settle(file: Path) -> None:
 
 
 def _engine_of(uri: str) -> Any:
-    """Return the SQLAlchemy engine of MLflow's store.
+    """Return the SQLAlchemy engine with which MLflow has opened a store in this process.
 
     Returns:
-        None if this version of MLflow keeps its engine elsewhere.
+        None if MLflow has not opened the store, or if its version keeps engines elsewhere.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -83,7 +84,7 @@ def _engine_of(uri: str) -> Any:
 def log_ahead(file: Path) -> None:
     """Turn on SQLite's write-ahead log.
 
-    Then commits wait for the disk only once, and readers do not block.
+    Then a commit waits for the disk only once, and readers and writers do not block each other.
     """
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -112,10 +113,10 @@ class Found:
 
 
 def look_into(file: Path, experiment: str) -> Found:
-    """Check a store without MLflow, whose import takes seconds.
+    """Return the state of a store in a file, without MLflow, whose import takes seconds.
 
-    A file that is missing, locked or not a store passes this check: MLflow finds the problem when
-    it opens the file.
+    For a file that is missing, locked or not a store, the state is that of a usable store: MLflow
+    finds the problem when it opens the file.
 
     Args:
         file: File of the store.
@@ -137,9 +138,12 @@ def look_into(file: Path, experiment: str) -> Found:
 
 
 def _schema(revision: str) -> Schema:
-    """Compare a store's revision with the revisions in the migrations of the installed MLflow.
+    """Return how a store compares with the migrations of the installed MLflow.
 
-    If no revisions can be read from the installed MLflow, the store is assumed to fit.
+    If these migrations cannot be read, the store is assumed to fit.
+
+    Args:
+        revision: Id of the last migration that was applied to the store.
     """
     spec = find_spec("mlflow")
     if spec is None or spec.origin is None:
@@ -178,6 +182,9 @@ def move_artifacts(file: Path, *, before: str, now: str) -> None:
 def make_store(place: Path) -> None:
     """Create an empty store in one atomic step, unless the file exists.
 
+    Args:
+        place: Path of the store's SQLite file.
+
     Raises:
         OSError: The file cannot be written.
     """
@@ -205,14 +212,19 @@ def make_store(place: Path) -> None:
 
 
 def put_in_place(file: Path, place: Path) -> None:
-    """Move a store's file to its final path, unless another study has created a store there."""
+    """Move a store's file to its final path. Do nothing if another study has a store there.
+
+    Args:
+        file: The store's SQLite file.
+        place: Its final path.
+    """
     with FileLock(f"{place}.lock", mode=PRIVATE):  # `make_store` holds the same lock.
         if not place.exists():
             replace_database(file, place)
 
 
 def _kept() -> Path:
-    """Return the path in the user's cache for the empty store of the installed MLflow."""
+    """Return the path in the user's cache of the empty store that `make_store` copies."""
     return user_cache_path("notebook-hpo") / f"mlflow-{version('mlflow')}.db"
 
 
@@ -223,13 +235,16 @@ def _migrate(file: Path) -> None:
     store: Any = SqlAlchemyStore(Address.of_file(file).full, ARTIFACTS)  # type: ignore[no-untyped-call]
     store.engine.dispose()
     with closing(sqlite3.connect(file)) as connection, connection:
-        # When MLflow opens a store, it creates its default experiment for the current folder.
+        # MLflow has created its default experiment, whose artifacts belong in the current folder.
         # Remove this experiment, because the store is copied to other folders.
         connection.execute("DELETE FROM experiments")
 
 
 def replace_database(file: Path, place: Path) -> None:
-    """Move an SQLite file to its final path, readable and writable by this user alone."""
+    """Move an SQLite file to a path, and replace the database there, if any.
+
+    Only this user can read and write the moved file.
+    """
     file.chmod(PRIVATE)
     remove_database(place)
     os.replace(file, place)

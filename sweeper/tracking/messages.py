@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..settings.addresses import Address
 from ..trials import StudyPaths
 
-#: (Step, value) pairs of each score of a trial.
+#: (Step, value) pairs of each score of a trial, by the name of the score.
 Series = Mapping[str, Sequence[tuple[int, float]]]
 #: Name, step and value of a point, and its time in milliseconds since 1970.
 TimedPoint = tuple[str, int, float, int]
@@ -22,7 +22,9 @@ TimedPoint = tuple[str, int, float, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The MLflow store of a study's runs, and what is written there. The first message of a sweep.
+    """The MLflow store of a study, and what the study's experiment shows.
+
+    This is the first message to the writing process.
 
     Attributes:
         address: Address of MLflow's store or server.

@@ -41,20 +41,19 @@ _REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 #: SQLite's errors for a damaged file. Errors for a full disk or a lock are not among them, because
 #: they are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: Pattern of texts in the errors of a server that refuses the user, the password, or the host name
-#: in its URL.
+#: Pattern that is found in the error of a server that refuses the user, the password, or the host
+#: name in the URL of the request.
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 
 
 def check_reachable(store: Store) -> None:
-    """Check that a store can be used.
+    """Check before any trial that a server answers, or that MLflow can read a store in a file.
 
-    This check takes place before any trial. It finds only problems that do not go away by
-    themselves. A store in a file is opened later, while trials run.
+    This check does not open the store, which would take seconds. So it does not find all problems.
 
     Raises:
-        TrackingError: The server does not answer, the experiment was deleted, or the store in a
-            file has tables of another version of MLflow.
+        TrackingError: The server does not answer; or the store in a file has tables of another
+            version of MLflow, or the study's experiment in it was deleted.
     """
     address = store.address
     if address.is_http:
@@ -125,6 +124,8 @@ def without_repetition() -> Iterator[None]:
 def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     """Open a store and the experiment of a study. Create them if they do not exist.
 
+    Also store `store.note` and `store.view` in tags of the experiment, unless they are None.
+
     Returns:
         MLflow's client, and the id of the experiment.
 
@@ -164,18 +165,18 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
 
 def _refuse_unusable(store: Store, file: Path) -> None:
     found = look_into(file, store.study)
-    installed = f"MLflow {version('mlflow')}"
+    installed = f"the installed MLflow {version('mlflow')}"
     other = "or choose another store with --tracking-uri"
     if found.schema is Schema.NEWER:
         raise TrackingError(
             f"--tracking-uri {store.address}: written by a newer MLflow than {installed}, which "
-            f"cannot read it: pip install --upgrade mlflow, {other}"
+            f"cannot read this store: pip install --upgrade mlflow, {other}"
         )
     if found.schema is Schema.OLDER:
         upgrade = f"mlflow db upgrade {shlex.quote(str(store.address))}"
         raise TrackingError(
-            f"--tracking-uri {store.address}: written by an older MLflow than {installed}: copy "
-            f"{display_path(file)}, then run `{upgrade}`, {other}"
+            f"--tracking-uri {store.address}: written by an older MLflow than {installed}: make "
+            f"a copy of {display_path(file)}, then run `{upgrade}`, {other}"
         )
     if found.deleted_id is not None:
         raise TrackingError(_deleted(store, found.deleted_id))
@@ -193,8 +194,9 @@ def _deleted(store: Store, experiment_id: str) -> str:
 def _probe(address: Address) -> None:
     """Check within seconds that a server answers. MLflow's own client would retry for four minutes.
 
-    If the server runs on this machine, this process and its kernels reach it without a proxy from
-    now on: a proxy elsewhere cannot reach the loopback interface of this machine.
+    A proxy elsewhere cannot reach a server on the loopback interface of this machine. If the
+    environment states a proxy for such a server, change the environment of this process: it and its
+    kernels then use no proxy for the server.
 
     Raises:
         TrackingError: The server does not answer.
@@ -214,11 +216,14 @@ def _probe(address: Address) -> None:
     except (OSError, ValueError) as error:
         if _is_answer(error, has_proxy=proxy is not None):
             return
-        remedy = "start it, or leave the option out for a store next to the outputs"
+        remedy = (
+            "start it, or leave --tracking-uri out and MLFLOW_TRACKING_URI unset to use a store "
+            "next to the outputs"
+        )
         if proxy is not None:
             remedy = (
-                f"the request used the proxy {Address(proxy)}; if the server is reached without "
-                f"it, set NO_PROXY={','.join(direct)}; else {remedy}"
+                f"the request used the proxy {Address(proxy)}; if the server runs and needs no "
+                f"proxy, set no_proxy={','.join(direct)}; if the server does not run, {remedy}"
             )
         raise TrackingError(
             f"--tracking-uri {address}: the MLflow server does not answer ({_reason_of(error)})",
@@ -227,7 +232,7 @@ def _probe(address: Address) -> None:
 
 
 def _proxy_for(server: urllib.parse.SplitResult) -> str | None:
-    """Return the proxy that the environment states for a server."""
+    """Return the URL of the proxy that the environment states for a server. None for no proxy."""
     if urllib.request.proxy_bypass(server.netloc):
         return None
     proxies = urllib.request.getproxies()
@@ -237,9 +242,14 @@ def _proxy_for(server: urllib.parse.SplitResult) -> str | None:
 def _is_answer(error: Exception, *, has_proxy: bool) -> bool:
     """Return whether the error of a request means that the server has answered.
 
-    Each HTTP status of the server counts as an answer, also one that refuses the user, and so does
-    a wrong certificate. MLflow's client finds such problems itself, because it has its own settings
-    for certificates (`MLFLOW_TRACKING_INSECURE_TLS`, …). The error of a proxy does not count.
+    Each HTTP status of the server is an answer, also one that refuses the user. A TLS error, such
+    as a certificate that cannot be verified, is an answer, too: MLflow's client has its own
+    settings for certificates (`MLFLOW_TRACKING_INSECURE_TLS`, …). A status with which a proxy
+    reports its own failure is not an answer.
+
+    Args:
+        error: Error of the request.
+        has_proxy: Whether the request was sent to a proxy.
     """
     if isinstance(error, urllib.error.HTTPError):
         return not (has_proxy and error.code in _CODES_OF_PROXIES)

@@ -22,6 +22,8 @@ _Key = tuple[str, int, str]
 class LoggedPoints:
     """Remembers which points of the running trials MLflow has, and logs only new ones.
 
+    A point is a value of a series, such as `val_loss`, at a step.
+
     A later attempt at a trial mostly repeats the points of the earlier attempt. Points that are
     read from an executed notebook mostly repeat the points that were reported while it ran.
 
@@ -34,7 +36,7 @@ class LoggedPoints:
         self._client, self._batches = client, batches
         self._renamed: set[str] = set()
         self._left_out: set[str] = set()
-        #: Points of each run, the newest point last.
+        #: Points that MLflow has of each run, by MLflow's id of the run. The newest point is last.
         self._logged: dict[str, dict[_Key, None]] = {}
 
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
@@ -48,7 +50,7 @@ class LoggedPoints:
     def log(self, mlflow_id: str, points: Sequence[TimedPoint]) -> None:
         """Log the points of a run that MLflow does not have yet.
 
-        If several points are equal, only the first one is logged.
+        If several points have the same name, step and value, only the first one is logged.
         """
         logged = self._points_of(mlflow_id)
         new: dict[_Key, TimedPoint] = {}
@@ -88,21 +90,24 @@ class LoggedPoints:
                 )
 
     def has_all_names(self, mlflow_id: str, series: Series) -> bool:
-        """Return whether points of each of these series were logged in this process.
+        """Return whether this process knows, for each of these series, a point that MLflow has.
 
-        If a series has no points that this process has logged, the notebook itself may have logged
-        them to MLflow.
+        If it knows no point of a series, MLflow may still have points that the notebook itself has
+        logged. `begin` reads them from MLflow.
         """
         logged = {name for name, _, _ in self._logged.get(mlflow_id, ())}
         return {legal(name) for name in series} <= logged
 
     def has_others(self, mlflow_id: str, series: Series, *, final: Mapping[str, float]) -> bool:
-        """Return whether MLflow has other points of these series, such as those of another attempt.
+        """Return whether a run has points of these series that are not in `series`.
+
+        Such points are mostly those of an earlier attempt at the trial.
 
         Args:
             mlflow_id: MLflow's id of the run.
             series: Points of the trial.
-            final: Final scores by name. A final score may also be the last point of a series.
+            final: Final scores by name. A point whose value is the final score of its series does
+                not count, at whatever step it is.
         """
         known = {
             legal(name): {(step, repr(float(value))) for step, value in points}

@@ -15,14 +15,17 @@ _AGAIN_S = 5.0
 
 
 class RefusedStarts:
-    """The calls for the starts of trials that MLflow did not accept."""
+    """Keeps the calls for starts of trials that MLflow did not accept, to send them again."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[float, Call]] = {}
         self._pauses_s: dict[str, float] = {}
 
     def add(self, start: Call, now_s: float) -> None:
-        """Keep a start until its pause is over.
+        """Keep a refused start until a pause is over, after which it is sent again.
+
+        The first pause takes `_AGAIN_S` seconds. Each further refusal of a start of the same trial
+        doubles the pause.
 
         Args:
             start: Call for the start of a trial.

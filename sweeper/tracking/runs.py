@@ -55,7 +55,7 @@ class RunWriter:
         client: MLflow's client.
         experiment_id: MLflow's id of the study's experiment.
         store: The store.
-        tell: Function that is called before each file is logged.
+        tell: Called before each file is logged, with the file's size as an `Upload`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RunWriter:
     # All these methods can raise any exception: MLflow's stores have their own exceptions.
 
     def start(self, record: TrialRecord, described: Mapping[str, str]) -> str:
-        """Write that a trial has begun.
+        """Write that a trial has begun. Create its run, if MLflow does not have it.
 
         Args:
             record: The trial.
@@ -200,8 +200,8 @@ class RunWriter:
     def end_nested(self) -> None:
         """End the nested runs that notebooks have left open. Their trials have ended.
 
-        This is done once for each sweep, because the search takes longer than writing a short
-        trial.
+        This is done once for each sweep, because it takes longer to look in MLflow for open runs
+        than to write a short trial.
         """
         wanted = f"attributes.status = 'RUNNING' and tags.`{_PARENT}` != ''"
         for nested in reversed(self._client.search_runs([self.experiment_id], wanted)):
@@ -228,8 +228,8 @@ class RunWriter:
             )
         if others:
             _log.warning(
-                "MLflow has runs of trials that this study does not have: %s. They stay there, as "
-                "%s.other and so on, because new trials get these numbers",
+                "MLflow has runs of trials that this study does not have: %s. They were renamed to "
+                "%s.other and so on, because new trials get the same numbers",
                 others[0] if len(others) == 1 else f"{others[0]} to {others[-1]}",
                 others[0],
             )
@@ -237,10 +237,10 @@ class RunWriter:
     # --- parts of these calls --------------------------------------------------------------------
 
     def _replaced_run(self, mlflow_id: str, record: TrialRecord, names: Iterable[str]) -> str:
-        """Create a new run of a trial, because an earlier attempt has logged other numbers.
+        """Create a new run of a trial, because its run has points of an earlier attempt.
 
-        MLflow cannot remove points. The earlier run is deleted, unless the notebook has logged to
-        it. Then the earlier run is renamed, and nested in the new one.
+        MLflow cannot remove points. If the notebook itself has logged to the earlier run, that run
+        is renamed, and nested in the new one. Otherwise, the earlier run is deleted.
 
         Args:
             mlflow_id: MLflow's id of the earlier run.
@@ -271,8 +271,8 @@ class RunWriter:
     def _final_metrics(self, mlflow_id: str, record: TrialRecord, at_ms: int) -> list[Metric]:
         """Return the final scores that are not the newest values of their series.
 
-        They are logged as further values, because MLflow's table of runs shows the newest value of
-        the last step.
+        MLflow's table of runs shows the newest value at the last step of a series. So each of these
+        scores is a further value at the last step, with a later time.
         """
         metrics: list[Metric] = []
         if not record.is_final:
@@ -338,7 +338,9 @@ class RunWriter:
         return self.runs[run_id], False
 
     def _remove_tags_except(self, mlflow_id: str, kept: Collection[str]) -> None:
-        """Remove the sweep's tags of a run, such as the reason why an earlier attempt was stopped.
+        """Remove tags of a run that begin with `sweeper.`.
+
+        For example, an earlier attempt has left the reason why it was stopped.
 
         Args:
             mlflow_id: MLflow's id of the run.
@@ -356,7 +358,8 @@ class RunWriter:
         Args:
             mlflow_id: MLflow's id of the run.
             record: The trial.
-            names: Names of the params, series and scores that the sweep writes.
+            names: Names of the params, series and scores that the sweep writes. Values with other
+                names are the notebook's.
         """
         data = self._client.get_run(mlflow_id).data
         ours = {*map(legal, names)}
@@ -391,14 +394,18 @@ class RunWriter:
 
 
 def _run_id_of(run: Run) -> str:
-    """Return the run id of the trial of an MLflow run, which users may have renamed."""
+    """Return the run id of the trial that an MLflow run shows, from its tag.
+
+    The run's name is used only if the tag is missing, because users may rename runs.
+    """
     return str(run.data.tags.get(RUN_ID_TAG, run.info.run_name))
 
 
 def _timed(series: Series, at_ms: int) -> list[TimedPoint]:
-    """Return the points of series, with times that increase and lie before the end of the trial.
+    """Return the points of all series, each with a time in milliseconds before `at_ms`.
 
-    The times matter, because MLflow shows the later one of two points with the same step.
+    In each series, the times increase, because MLflow shows the later one of two points with the
+    same step.
     """
     points: list[TimedPoint] = []
     for name, scraped in series.items():

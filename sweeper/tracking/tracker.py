@@ -30,7 +30,7 @@ from .refused_starts import RefusedStarts
 from .values import now_ms
 from .views import view_url
 
-#: Default port of `mlflow ui`. It is used if it is free.
+#: Port in links to MLflow's UI, if it is free. It is the default port of `mlflow ui`.
 USUAL_PORT = 5000
 #: The start and the end of a sweep wait this many seconds for a store that does not answer (chosen,
 #: not measured).
@@ -53,20 +53,21 @@ _FILES_WAIT_S = 30.0
 _AHEAD = 8
 #: Seconds between two checks whether a wait is over.
 _POLL_S = 0.05
-#: While nothing is written, this many seconds pass between two checks whether the process has
-#: ended.
+#: While there are no calls, this many seconds pass between two checks whether the writing process
+#: has ended.
 _LOOK_S = 2.0
 #: After the writing process has died, another one is started after the first number of seconds, or
 #: after the second number if the process could not open the store (chosen, not measured). These
 #: pauses limit the CPU time, of which each process needs seconds to import MLflow.
 _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
-#: After this many seconds without an answer, a store counts as unavailable, and not only as slow
-#: (chosen, not measured).
+#: If calls remain unwritten at the end of a sweep, and the last answer is at least this many
+#: seconds old, `problem` says that the store does not answer. Otherwise, it says that the sweep had
+#: no time left (chosen, not measured).
 _SILENT_S = 2.0
-#: While a file is uploaded, the store may need one second more for this many bytes (chosen, not
-#: measured).
+#: An upload of a file extends the wait for an answer by the time that it takes at this rate
+#: (chosen, not measured).
 _UPLOADED_BYTES_PER_S = 500_000
-#: The process may take this many seconds to close the store (chosen, not measured).
+#: The writing process may take this many seconds to close the store (chosen, not measured).
 _END_S = 10
 #: MLflow's description of the experiment has at most this number of sentences about the study's
 #: result (chosen): the best trial, its params, and what mattered.
@@ -100,7 +101,9 @@ class Tracker:
         uri: Address of the MLflow store or server, without its password.
         mlflow_run_ids: MLflow's ids of the runs, by the run ids of the trials.
         experiment_id: MLflow's id of the study's experiment. Empty before the store is open.
-        problem: Why the last call that failed was not carried out. None if no call failed.
+        problem: Text about the last problem so far: a call that MLflow did not accept, a process
+            that died or could not open the store, or calls that were not carried out before the
+            sweep's end. None if there was none.
     """
 
     def __init__(self, store: Store) -> None:
@@ -126,8 +129,8 @@ class Tracker:
         self._refused_starts = RefusedStarts()
         #: Points that were not sent to the process yet, by run id.
         self._points: dict[str, list[TimedPoint]] = {}
-        #: Number of trials whose end and files must be written, and number of trials for which the
-        #: process has answered.
+        #: Number of calls of `ended`, and number of those for which the process has answered that
+        #: the end and the files were accepted or refused.
         self._n_ended = self._n_written = 0
         self._adding = threading.Lock()
         self._heard_s = time.monotonic()
@@ -160,8 +163,8 @@ class Tracker:
                 self._over.set()
                 raise TrackingError(
                     f"--tracking-uri {self.uri}: MLflow has not answered for {duration(waited_s)}",
-                    "start the server again, or leave the option out for a store next to the "
-                    "outputs",
+                    "start the server again, or leave --tracking-uri out and MLFLOW_TRACKING_URI "
+                    "unset to use a store next to the outputs",
                 )
             if waited_s > _SAY_S and not is_said:
                 is_said = True
@@ -183,6 +186,8 @@ class Tracker:
             call()
 
     # --- calls of the scheduler ------------------------------------------------------------------
+    #
+    # These methods do not wait for MLflow: a thread sends the calls to the writing process.
 
     def started(self, record: TrialRecord, described: Mapping[str, str]) -> None:
         """Write that a trial has begun.
@@ -194,7 +199,10 @@ class Tracker:
         self._calls.put(Call("start", record.run_id, (record, described)))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """Write a point (values at a step) of a running trial, with points that follow it soon."""
+        """Write a point (values at a step) of a running trial.
+
+        The point is sent together with points of the trial that follow soon.
+        """
         if point.step is None:  # A final value is written with the trial's end.
             return
         at_ms, step = now_ms(), point.step
@@ -232,7 +240,11 @@ class Tracker:
         self._calls.put(Call("set_others_aside", "the study", (run_ids,)))
 
     def describe(self, answer: Sequence[Sentence]) -> None:
-        """Write one line above the study's runs in MLflow: the first sentences about its result."""
+        """Write one line above the study's runs in MLflow.
+
+        Args:
+            answer: Sentences about the study's result. The line has the first three of them.
+        """
         line = " · ".join(f"**{said.topic}** {said.text}" for said in answer[:_MOST_DESCRIBED])
         self._calls.put(Call("describe", "the study", (line,)))
 
@@ -299,7 +311,10 @@ class Tracker:
         return self._n_written, self._n_ended
 
     def has_end_of(self, record: TrialRecord) -> bool:
-        """Return whether MLflow has the end of this attempt at a trial. The store must be open."""
+        """Return whether MLflow has the end and the files of this attempt at a trial.
+
+        The store must be open.
+        """
         return self._attempts.get(record.run_id) == str(record.attempt)
 
     def compare_url(self) -> str | None:
@@ -370,8 +385,8 @@ class Tracker:
     def _answer(self, connection: Connection) -> Reply:
         """Return the next answer of the process.
 
-        Log messages of the process that come before the answer are logged in this process, too. An
-        upload gives the store more time to answer.
+        Log messages of the process that come before the answer are logged in this process, too. If
+        an `Upload` comes before it, the store has more time to answer, by the size of the file.
         """
         while not isinstance(received := connection.recv(), Reply):
             if isinstance(received, Upload):
@@ -421,7 +436,12 @@ class Tracker:
             self._gathered.extendleft(reversed(sent))
 
     def _is_upload_next(self) -> bool:
-        """Return whether the files of a trial are logged before further calls are gathered."""
+        """Return whether to log the files of a trial before more calls are taken from the queue.
+
+        This is so if files are waiting and the queue is empty. If the queue is not empty, it is so
+        if the files have waited for `_FILES_WAIT_S` seconds, and if calls were taken from the queue
+        since the last files were logged.
+        """
         if not self._uploads or self._calls.empty():
             return bool(self._uploads)
         since_s, _ = next(iter(self._uploads.values()))
@@ -434,6 +454,10 @@ class Tracker:
 
     def _gather(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for a call, and for further calls that are made soon after it.
+
+        The calls are put into `_gathered`, after the refused starts that are due again. The wait
+        also ends as soon as a refused start is due. Starts and reports of trials whose end follows
+        are removed, and the points of the trials are added to the calls.
 
         Raises:
             EOFError: The process has ended before a call was made.
@@ -451,7 +475,10 @@ class Tracker:
         self._gathered = deque(map(self._with_points, _merged(self._gathered)))
 
     def _with_points(self, call: _Entry) -> _Entry:
-        """Return a call with the points of its trial that no earlier call has sent."""
+        """Return a call with the points of its trial that no earlier call has sent.
+
+        Only the calls `log` and `end` send points. Other calls are returned as they are.
+        """
         if not isinstance(call, Call) or call.method not in ("log", "end"):
             return call
         with self._adding:
@@ -466,7 +493,7 @@ class Tracker:
         self.experiment_id, self._is_open = experiment_id, True
         self._heard_s = time.monotonic()
         if self.problem is not None:
-            _log.info("MLflow can be written again")
+            _log.info("the MLflow store is available again")
         try:
             self._on_open()
         except Exception as error:  # noqa: BLE001  a callback's error must not end this thread
@@ -479,8 +506,9 @@ class Tracker:
     def _take(self, call: Call, reply: Reply) -> None:
         self._heard_s = time.monotonic()
         if call.method in ("start", "end"):
-            # Files of an earlier attempt that are not logged yet are dropped: the end of this
-            # attempt logs the files. A call for the end of a trial also writes its start.
+            # Drop the files of an earlier attempt that are not logged yet, and count that attempt
+            # as written: the files are logged after the end of this attempt. A call for the end of
+            # a trial also writes its start, so a refused start is not sent again.
             self._n_written += self._uploads.pop(call.about, None) is not None
             if call.method == "end" or reply.error is None:
                 self._refused_starts.forget(call.about)

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def ui_over(address: Address) -> WSGIApplication:
-    """Return MLflow's WSGI application for a store, which asks for no user or password.
+    """Return MLflow's WSGI application for a store. It does not ask for a user or a password.
 
-    A process can have the application of only one store.
+    A process can have the application of only one store, because the address of the store is set
+    in the environment of the process.
 
     Args:
         address: Address of a store that is a file or a database.
@@ -30,6 +31,7 @@ def ui_over(address: Address) -> WSGIApplication:
         from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
 
         MlflowClient(address.full).search_experiments(max_results=1)
-        # Other users cannot read this password, because the process sets the variable itself.
+        # MLflow reads the address, with its password, from this variable. Other users could read it
+        # on a command line, but not in the environment of this process.
         os.environ[BACKEND_STORE_URI_ENV_VAR] = address.full
     return app

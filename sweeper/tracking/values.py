@@ -43,7 +43,7 @@ def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
     texts = dict.fromkeys(space, "n/a")
     texts |= {name: value_text(value) for name, value in params.items()}
     for name in space.log_names:
-        if log10_name(name) in space:  # The user sweeps a param with the name of the logarithm.
+        if log10_name(name) in space:  # A swept param already has this name.
             continue
         value, text = params.get(name), "n/a"
         if isinstance(value, int | float):

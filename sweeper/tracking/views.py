@@ -26,7 +26,7 @@ _CHART_HEIGHT = 450
 
 
 def view_of(space: SearchSpace, objectives: Mapping[str, Objective], *, study_id: str) -> str:
-    """Return the value of the experiment's tag with the view of a study.
+    """Return the value of the tag `VIEW_TAG`: the view of a study, as JSON.
 
     The view shows the study's trials, without earlier attempts and without nested runs of
     notebooks. Runs are sorted by the first objective, and parallel coordinates are drawn over the

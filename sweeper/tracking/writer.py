@@ -34,7 +34,7 @@ _CODE = (
 
 
 def launch() -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start the process. It ends when its connection is closed.
+    """Start the process that writes to MLflow. It ends when its connection is closed.
 
     Returns:
         The process, and the connection to it.

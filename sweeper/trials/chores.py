@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class ChoreKind(StrEnum):
-    """Kind of work that a sweep does in addition to running trials."""
+    """Kind of work that a sweep does in addition to running trials, such as writing the page."""
 
     PROVING = "proving"
     ENDING = "ending"
@@ -72,11 +72,11 @@ class Chores:
 
     @contextmanager
     def watched(self, look: Callable[[], Chore | None]) -> Iterator[None]:
-        """Add the chore that a function returns to those of `now`, as long as the block runs.
+        """Let `now` also return the chore that a function returns, as long as the block runs.
 
         Args:
-            look: Function that returns the chore that is under way, or None if there is none. Each
-                call of `now` calls it.
+            look: Function that each call of `now` calls. It returns the chore that is under way, or
+                None if there is none.
         """
         with self._lock:
             self._current = (*self._current, look)

@@ -28,21 +28,23 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmedTrial:
-    """Params with their runs on fresh seeds, or on the seeds or folds of a search that repeats.
+    """Params of a trial of a search, with all runs of these params on several seeds or folds.
 
-    The params are those of a trial of a search. In an ablation, the other trials have the same
-    params with one change.
+    In a confirmation or an ablation, the runs are on fresh seeds. In a search with `repeat`, they
+    are on the seeds or folds of each proposal. An ablation also has trials whose params differ from
+    those of the ablated trial in one param.
 
     Attributes:
         run_id: Run id of the trial in the search. If an ablation has changed a param, the change in
             words, such as `dropout=0.1`.
-        params: Params of all runs.
-        search_score: Score in the search, which does not affect the ranking. None if the search has
-            no such score, as for changed params.
-        runs: Runs by seed. If there are several runs for a seed: the run that completed, else the
-            last run.
-        scores: Scores of the completed runs, by seed.
-        is_complete: Whether there is a score for each seed.
+        params: Params that all runs have in common. In a search with `repeat` over folds, they lack
+            the param that selects the fold.
+        search_score: Score in the search, which does not affect the ranking. None if there is none:
+            for params that an ablation has changed, and in a search with `repeat`.
+        runs: Runs by seed or fold. If there are several runs for one: the run that completed, else
+            the last run.
+        scores: Scores of the completed runs, by seed or fold.
+        is_complete: Whether there is a score for each seed or fold.
     """
 
     run_id: str
@@ -63,14 +65,16 @@ class ConfirmedTrial:
         places: Sequence[int],
         search_score: float | None = None,
     ) -> Self:
-        """Make the record of a trial from its runs.
+        """Collect the scores of a trial's runs. Return the trial with its runs and these scores.
 
         Args:
-            run_id: Run id of the trial in the search, or the change of params in words.
-            params: Params of all runs.
+            run_id: Run id of the trial in the search. If `ablate` has changed a param, the change
+                in words, such as `dropout=0.1`.
+            params: Params that all runs have in common.
             runs: Runs by seed or fold.
-            objective: Name of the score.
-            places: Seeds or folds. The record is complete if there is a score for each of them.
+            objective: Name of the score that is collected from the runs.
+            places: Seeds or folds. The trial is complete if there is a score for each of them.
+                Scores of runs on others are left out.
             search_score: Score in the search. None if there is none.
         """
         scores = {}
@@ -88,7 +92,7 @@ class ConfirmedTrial:
 
     @cached_property
     def mean(self) -> float | None:
-        """Mean of the scores over the fresh seeds. None if no run has completed."""
+        """Mean of the scores over the seeds or folds. None if no run has completed."""
         # Imported here, because this import would take 10 % of the time of the command `status`.
         from statistics import fmean
 
@@ -96,7 +100,7 @@ class ConfirmedTrial:
 
     @cached_property
     def std(self) -> float | None:
-        """Standard deviation of the scores over the fresh seeds.
+        """Standard deviation of the scores over the seeds or folds.
 
         None if there are fewer than two scores.
         """
@@ -124,7 +128,10 @@ class ConfirmedTrial:
         return not low <= 0 <= high
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary that `--json` and the comparison page contain."""
+        """Return the score in the search, and statistics of the scores of the runs, as JSON data.
+
+        `--json` and the comparison page contain this object.
+        """
         return {
             "mean": self.mean,
             "std": self.std,
@@ -136,7 +143,7 @@ class ConfirmedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTrial:
-    """Params that run on fresh seeds: those of a trial of a search, or those with one change.
+    """Params that are to run on fresh seeds: those of a trial, or those with one param changed.
 
     Attributes:
         run_id: Run id of the trial in the search. If `ablate` has changed a param, the change in
@@ -152,10 +159,10 @@ class PlannedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerunPlan:
-    """What a study runs that confirms or ablates trials of a search: given params on given seeds.
+    """The params and seeds that a study runs to confirm or ablate trials of a search.
 
     Attributes:
-        objective: Name of the score that decides.
+        objective: Name of the score by which the trials are compared.
         direction: `maximize` or `minimize`.
         seeds: Fresh seeds, the same for all trials.
         trials: Trials whose params run, each on all seeds.
@@ -183,7 +190,7 @@ class RerunPlan:
         Args:
             trials: Records of the trials.
             seeds: Fresh seeds.
-            objective: Name of the score that decides.
+            objective: Name of the score by which the trials are compared.
             direction: `maximize` or `minimize`.
         """
         return cls(
@@ -209,19 +216,21 @@ class RerunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """Results of the runs on fresh seeds so far, as a ranking of the trials.
+    """A ranking of trials by their mean scores over several runs, as far as these have ended.
+
+    The runs are on fresh seeds. In a search with `repeat`, they are the runs of its proposals.
 
     Attributes:
         study: Name of the study that makes these runs.
         objective: Name of the score by which trials are compared.
-        seeds: Fresh seeds, the same for all trials. Numbers of folds if `repeats` is `folds`.
+        seeds: Seeds of the runs, the same for all trials. Numbers of folds if `repeats` is `folds`.
         ranking: First the trials with a score for each seed, the best mean first. Then the other
             trials in the order of their search scores.
         sign: 1 if the objective is maximized, -1 if it is minimized.
         ablated: Run id of the trial whose params an ablation changes one at a time. None if the
             study confirms trials of a search.
-        repeats: `seeds` or `folds` if the study is itself a search that repeats its proposals. Then
-            the ranking contains only proposals with all their runs. None for other studies.
+        repeats: `seeds` or `folds` if the study is itself a search with `repeat`. Then the ranking
+            contains only proposals with all their scores. None for other studies.
     """
 
     study: str
@@ -243,7 +252,7 @@ class Confirmation:
         """
         name, seeds = plan.objective, list(plan.seeds)
         runs: dict[str, dict[int, TrialRecord]] = {}
-        for record in records:  # A retry has a larger number, and comes after the first attempt.
+        for record in records:  # A retry replaces the earlier run, unless that one has a score.
             if record.seed in seeds and record.number >= plan.since:
                 keep_run(runs.setdefault(key_of(record.params), {}), record.seed, record, name)
         trials = [
@@ -282,19 +291,19 @@ class Confirmation:
 
     @property
     def headline(self) -> str:
-        """Description of the ranking in a few words: its score, its seeds and missing runs."""
+        """The ranking in a few words: its score, its number of seeds or folds, and missing runs."""
         seeds = f"{len(self.seeds)} {self.repeats or 'fresh seeds'}"
         missing = f", {self.n_missing} of {self.n_wanted} runs missing" if self.n_missing else ""
         return f"means of {self.objective} over {seeds}{missing}"
 
     @property
     def n_wanted(self) -> int:
-        """Number of runs that the study will have at its end."""
+        """Number of wanted runs: one for each trial of the ranking and each seed or fold."""
         return len(self.ranking) * len(self.seeds)
 
     @property
     def n_missing(self) -> int:
-        """Number of runs that have not ended."""
+        """Number of the wanted runs that have not begun, still run, or must run again."""
         n_missing = 0
         for trial in self.ranking:
             for seed in self.seeds:
@@ -314,12 +323,15 @@ class Confirmation:
 
     @property
     def contenders(self) -> Sequence[ConfirmedTrial]:
-        """The winner. As long as there is none, all trials, because each of them may win."""
+        """The winner, in a list. As long as there is none, all trials: each of them may win."""
         return self.ranking if self.winner is None else [self.winner]
 
     @cached_property
     def alike(self) -> Sequence[ConfirmedTrial]:
-        """Trials that are not significantly worse than the winner, the best mean first."""
+        """Trials that are not significantly worse than the winner, the best mean first.
+
+        The winner is left out. Empty if there is no winner.
+        """
         if self.winner is None:
             return ()
         others = (trial for trial in self.ranking[1:] if trial.is_complete)
@@ -329,9 +341,10 @@ class Confirmation:
     def worths(self) -> Mapping[str, tuple[float, float]]:
         """How much each value of the ablated trial improves the score, the largest gain first.
 
-        The keys are changes of one param in words. Each value is the 95 % confidence interval of
-        the mean difference between the ablated trial and the changed trial on the same seeds. It is
-        positive if the ablated trial is better.
+        The keys are changes of one param in words, such as `dropout=0.1`. Each value is the 95 %
+        confidence interval of the mean difference between the ablated trial and the trial with this
+        change on the same seeds. It is positive if the ablated trial is better. A change is missing
+        if one of the two trials lacks a score for a seed. Empty if the study is no ablation.
         """
         complete = {trial.run_id: trial for trial in self.ranking if trial.is_complete}
         if self.ablated not in complete:
@@ -380,7 +393,11 @@ class Confirmation:
 
     @property
     def won_by(self) -> str:
-        """What the best trial was chosen by: `search_score`, `mean` or `confirmed_mean`."""
+        """How the best trial was chosen: `search_score`, `confirmed_mean` or `mean`.
+
+        It is `search_score` as long as there is no winner. After that, it is `confirmed_mean` for
+        means over fresh seeds, and `mean` in a search with `repeat`.
+        """
         if self.winner is None:
             return "search_score"
         return "confirmed_mean" if self.repeats is None else "mean"
@@ -393,13 +410,16 @@ class Confirmation:
 
     @property
     def own_best(self) -> list[TrialRecord]:
-        """The winner's first run in the study that makes the runs. Empty if there is no winner."""
+        """Record of the winner's first run, in a list. Empty if there is no winner.
+
+        The run is a trial of the study whose name is `study`.
+        """
         return [] if self.winner is None else list(self.winner.runs.values())[:1]
 
     def best_of(
         self, search: Iterable[TrialRecord], best: Sequence[TrialRecord]
     ) -> list[TrialRecord]:
-        """Return the winner's record in the search. Without a winner, return the best by score.
+        """Return the winner's record in the search, in a list. Without a winner, return `best`.
 
         Args:
             search: Records of the search.
@@ -410,7 +430,7 @@ class Confirmation:
         return [record for record in search if record.run_id == self.winner.run_id]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` and the comparison page contain."""
+        """Return the ranking as JSON data, which `--json` and the comparison page contain."""
         return {
             "study": self.study,
             "objective": self.objective,
@@ -446,7 +466,12 @@ class Confirmation:
 
 
 def _row_of(trial: ConfirmedTrial) -> tuple[str, list[str], list[str]]:
-    """Return a trial's row of the table in Jupyter, in the form that `linked_table` accepts."""
+    """Return a trial's row of the table in Jupyter, in the form that `linked_table` accepts.
+
+    Returns:
+        Head of the row, texts of its cells, and links (as HTML) to the executed notebooks of the
+        runs. The text of a link is the run's score, or its state if it has no score.
+    """
     interval = None
     if trial.interval is not None:
         interval = " to ".join(map(short_text, trial.interval))
@@ -499,17 +524,17 @@ def keep_run(runs: dict[int, TrialRecord], place: int, record: TrialRecord, name
     """Store a run under its seed or fold, unless a run with a score is already stored there.
 
     Args:
-        runs: Runs by seed or fold. The run is added to this mapping.
+        runs: Runs by seed or fold. The function changes this mapping.
         place: Seed or fold of the run.
         record: Record of the run.
-        name: Name of the score.
+        name: Name of the score that keeps a stored run from being replaced.
     """
     if place not in runs or not has_score(runs[place], name):
         runs[place] = record
 
 
 def has_score(record: TrialRecord, objective: str) -> bool:
-    """Return whether a trial has completed with a finite score."""
+    """Return whether a trial has completed with a finite value of the score `objective`."""
     is_completed = record.state is TrialState.COMPLETED
     return is_completed and math.isfinite(record.scores.get(objective, math.nan))
 
@@ -518,7 +543,8 @@ def key_of(params: Params) -> str:
     """Return a key that is equal for equal params.
 
     0 and 0.0 are equal, because Optuna stores a queued 0 as 0.0 where the range has floats. The
-    order of the keys of a mapping does not matter, because a notebook sorts them.
+    order of the keys in a value that is a mapping does not matter, because executed notebooks store
+    such keys in alphabetical order.
     """
 
     def exact(value: Value) -> Value:

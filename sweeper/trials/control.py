@@ -96,12 +96,13 @@ class Control:
 
     Args:
         make_room: Function that is called while frozen trials use the memory or the GPU for which
-            the trial waits. It may end one of them.
+            the trial waits. It may end one of them, or move its GPU memory to host memory.
 
     Attributes:
         stop_reason: Why the trial was asked to stop. None if it was not.
-        message: Why the trial was asked to stop, for people.
-        phase: Whether the trial holds a slot.
+        message: Why the trial was asked to stop, for people. Empty if it was not, or if the call of
+            `stop` had no message.
+        phase: State of the trial, which says whether it holds a slot.
         is_off_gpu: Whether the trial's GPU memory is in host memory, or on its way there or back.
             Then a stop ends the kernel at once.
         chore: Work that the trial's slot does for the sweep before the trial begins, such as a
@@ -153,6 +154,9 @@ class Control:
         """Set a function to call when the trial is stopped.
 
         If the trial was stopped already, the function is called at once.
+
+        Args:
+            callback: Function that replaces the one of an earlier call. None to call no function.
         """
         with self._lock:
             self._on_stop = callback
@@ -235,12 +239,12 @@ class Control:
                 self._enter(Phase.LOST)
 
     def note_machine(self, machine: Machine) -> None:
-        """Set the functions with which the machine frees or moves a frozen trial's memory."""
+        """Store what the machine can do when the trial is frozen. Do not call its functions yet."""
         self._machine = machine
 
     def blocked(self) -> Blocked | None:
         """Return why the trial cannot be frozen now, or None if the machine has room for that."""
-        if self._stand_still is None:  # The trial has no kernel, or another runs in its place.
+        if self._stand_still is None:  # No kernel, or another trial runs instead (`passed_on`).
             return Blocked()
         return self._machine.blocked()
 
@@ -287,15 +291,16 @@ class Control:
         return self._wake(Phase.RUNNING)
 
     def end(self) -> None:
-        """Set the phase of a trial that has ended, and free its slot."""
+        """Record that the trial has ended (the phase `ENDED`), and free its slot."""
         with self._lock:
             self._enter(Phase.ENDED)
         self._rests.release()
 
     def withhold(self) -> None:
-        """Free the slot of a trial that has run in a forked kernel, but does not count yet.
+        """Free the slot of a trial that has run in a forked kernel. Its result does not count yet.
 
-        It counts once a comparison has shown that forked kernels change no number.
+        It counts once a comparison has shown that forked kernels give the same numbers as fresh
+        ones.
         """
         with self._lock:
             self._enter(Phase.WITHHELD)
@@ -371,6 +376,6 @@ class Control:
         """Ask the sweep to free memory or a GPU that frozen trials use and this trial needs.
 
         Args:
-            blocked: The frozen trials, and whether this trial needs memory of a GPU.
+            blocked: These frozen trials, and whether this trial needs memory of a GPU.
         """
         self._make_room(blocked)

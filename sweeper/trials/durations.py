@@ -22,12 +22,14 @@ def seconds_left(
 ) -> float | None:
     """Return how many seconds a sweep will still run.
 
+    The prediction assumes that always as many trials run at once as now. Trials that wait or are
+    frozen do not count for this number, which is at least 1.
+
     None if no trial has ended yet, apart from failed and interrupted ones.
 
     Args:
         records: Records of the trials of the study.
-        running: Progress of the running trials. The number of those that neither wait nor are
-            frozen now is the predicted number of trials at once, but at least 1. Frozen trials are
+        running: Progress of the running trials, with waiting and frozen ones. Frozen trials are
             predicted to need no more time.
         to_start: Number of trials that have not begun.
     """

@@ -32,7 +32,7 @@ class Event(StrEnum):
     STOPPING = "stopping"
     #: The study is being restored from its remote copy (section `sync`).
     BRINGING_BACK = "bringing_back"
-    #: All trials have ended, and the sweep waits for its remote copy (section `sync`).
+    #: All trials have ended. The sweep waits until its remote copy is complete (section `sync`).
     COPYING = "copying"
     #: The trials' data (section `data`) is being fetched or verified.
     DATA = "data"

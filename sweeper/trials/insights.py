@@ -34,7 +34,7 @@ class Importance(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of the answer.
+    """A sentence of a study's answer (the summary of its results, see `Insights`).
 
     Attributes:
         topic: Word that is shown before the sentence, such as `best` or `next`.
@@ -57,7 +57,7 @@ class Mean:
         by: What differs between the runs: `fresh seeds`, `seeds` or `folds`.
         search_score: Score of the trial in the search, which does not affect the ranking. None if
             there is none.
-        alike: Run ids of the other trials whose means are not significantly worse.
+        alike: Run ids of the other trials whose means are not significantly worse than this one.
     """
 
     mean: float
@@ -150,7 +150,7 @@ class Mattered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberRange:
-    """A range of a param's values that some trials have in common.
+    """The range of a param's values in some trials, such as the best tenth.
 
     Attributes:
         param: Name of the param.
@@ -171,7 +171,7 @@ class NumberRange:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Smallest and largest value in the trials that have the range in common."""
+        """Smallest and largest value of the param in the trials for which the range was made."""
         return self.low, self.high
 
     @property
@@ -186,7 +186,7 @@ class NumberRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueSet:
-    """Values of a param that some trials have in common.
+    """The values of a param in some trials, such as the best tenth.
 
     Attributes:
         param: Name of the param.
@@ -206,9 +206,9 @@ class Region:
     """A part of the search space that contains certain trials, such as the best tenth.
 
     Attributes:
-        trials: Number of these trials.
-        inside: Number of all trials in the region.
-        of: Number of all trials.
+        trials: Number of the trials for which the region was made.
+        inside: Number of all trials in the region: these trials and any others.
+        of: Number of all trials, in the region or not.
         parts: Ranges and values that these trials have in common, more than by chance.
     """
 
@@ -287,7 +287,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Advice to give the same command again, which runs the trials that are left.
+    """Advice to give the command of the sweep again, which runs the trials that are left.
 
     Attributes:
         left: Number of the trials that are left.
@@ -317,7 +317,7 @@ class Widen:
         param: Param with the range.
         end: End of the range at which the best trials are: `low` or `high`.
         value: Value of the range at this end.
-        trials: Number of trials of the study, so large that some of them run beyond this end.
+        trials: Number for `--trials`, larger than now, so that some trials run beyond this end.
     """
 
     param: str
@@ -379,7 +379,7 @@ Action = Resume | Correct | Widen | Confirm | MoreSeeds | MoreTrials | Ablate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insights:
-    """The answer of a study.
+    """The answer of a study: its winner, which params mattered, and advice what to do next.
 
     Attributes:
         best: The winner, or the Pareto-optimal trials. None if no trial has completed.
@@ -389,7 +389,7 @@ class Insights:
         failures: The failed trials. None if no trial has failed.
         spent: Time and money that the trials took.
         actions: Advice what to do next, the most useful action first.
-        sentences: The whole answer in words.
+        sentences: The answer in words. They contain only the first two of `actions`.
     """
 
     best: Winner | Front | None
@@ -401,7 +401,10 @@ class Insights:
     sentences: Sequence[Sentence] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` and the page contain: the data and the sentences."""
+        """Return all attributes as JSON data, which `--json` and the comparison page contain.
+
+        Each action also has the name of its class, under the key `action`.
+        """
         data = asdict(self)
         data["sentences"] = [sentence._asdict() for sentence in self.sentences]
         names = (type(action).__name__ for action in self.actions)

@@ -29,7 +29,8 @@ class TrialNote:
         """Return a copy of the note with some parts changed.
 
         Args:
-            changes: Any of `trial_name`, `note` and `starred`, as in JSON.
+            changes: New values of any of the keys that `to_json` returns: `trial_name`, `note` and
+                `starred`.
 
         Raises:
             ValueError: A part is unknown, has a wrong type, or is too long.
@@ -42,12 +43,12 @@ class TrialNote:
         for part, at_most in (("trial_name", MOST_NAME), ("note", MOST_NOTE)):
             text = parts[part]
             if not isinstance(text, str):
-                raise ValueError(f"{part} is not a text")
+                raise ValueError(f"{part}: expected a text, got {text!r}")
             if len(text) > at_most:
                 raise ValueError(
                     f"{part} has {len(text):,} characters; expected {at_most:,} at most"
                 )
-            text.encode()  # This raises a ValueError for a lone surrogate.
+            text.encode()  # UTF-8 cannot encode a lone surrogate: this raises a ValueError.
         name = " ".join(parts["trial_name"].split())
         return TrialNote(trial_name=name, note=parts["note"].strip(), is_starred=parts["starred"])
 

@@ -59,8 +59,8 @@ class StudyPaths:
         right = "expected something like './out/digits.{run_id}.ipynb'"
         if "://" in template:
             raise OutputError(
-                f"output template {template!r} is not a path of this machine; {right}, and "
-                "`sync: s3://…` in the parameters file for a copy elsewhere"
+                f"output template {template!r} is not a path of this machine; {right}; "
+                "for a copy elsewhere, give `sync: s3://…` in the parameters file"
             )
         absolute = _absolute(template)
         try:
@@ -105,7 +105,8 @@ class StudyPaths:
                     f"{_NAME_BYTES} bytes; choose a shorter one with -o"
                 )
         before, _, _ = absolute.format(run_id=_MARK, study=_MARK).partition(_MARK)
-        # The letter stands for the placeholder, so that the parent is the folder before it.
+        # `before` may end in a slash. With a letter after it, `parent` is the folder before the
+        # placeholder in any case.
         root = Path(before + "x").parent
         return cls(template=absolute, study=study, root=root)
 
@@ -121,7 +122,10 @@ class StudyPaths:
         return replace(self, template=template, study=f"{self.study}-{kind}")
 
     def copied_below(self, folder: Path) -> StudyPaths:
-        """Return the paths of copies of this study's files below a folder of another machine."""
+        """Return the paths that copies of this study's files have below a folder. Copy nothing.
+
+        A worker on another machine has its copies below such a folder.
+        """
         return StudyPaths(
             template=as_template(str(folder)) + self.template,
             study=self.study,
@@ -129,7 +133,7 @@ class StudyPaths:
         )
 
     def moved_to(self, root: Path) -> StudyPaths:
-        """Return the paths of this study after its outputs were moved to another folder."""
+        """Return the paths of this study after its outputs were moved to `root`. Move nothing."""
         root = root.absolute()
         below = self.template[len(as_template(str(self.root))) :]
         return replace(self, template=as_template(str(root)) + below, root=root)
@@ -207,12 +211,15 @@ class StudyPaths:
 
     @property
     def notes(self) -> Path:
-        """File with what people have noted about trials."""
+        """File with people's notes about trials: names, remarks and stars."""
         return self.folder / "notes.json"
 
     @property
     def requests(self) -> Path:
-        """Folder with requests of other processes to the sweep that holds `lock`."""
+        """Folder with requests of other processes to the sweep that holds `lock`.
+
+        They ask it to stop a trial, to stop all trials, or to start no more trials.
+        """
         return self.folder / "requests"
 
     @property
@@ -221,11 +228,19 @@ class StudyPaths:
         return self.folder / "code"
 
     def snapshot(self, name: str) -> Path:
-        """Return the file of a snapshot of the notebook and its modules."""
+        """Return the file of a snapshot of the notebook and its modules.
+
+        Args:
+            name: Name of the snapshot (`CodeSnapshot.name`).
+        """
         return _stored(self.code, f"{name}.json")
 
     def environment(self, name: str) -> Path:
-        """Return the file that describes an environment in which trials ran."""
+        """Return the file that describes an environment in which trials ran.
+
+        Args:
+            name: Name of the environment, from `environment` in a trial's `metadata.sweeper`.
+        """
         return _stored(self.code, f"environment-{name}.json")
 
     @property
@@ -310,7 +325,7 @@ def is_utf8(name: str) -> bool:
 
 
 def _with_prefix(template: str, prefix: str) -> str:
-    """Return a template without `{study}`, with a prefix before each run id."""
+    """Return a template, which has no `{study}`, with a prefix before each `{run_id}`."""
     return "".join(
         as_template(literal) + ("" if name is None else f"{prefix}{{run_id}}")
         for literal, name, _, _ in string.Formatter().parse(template)
@@ -334,7 +349,12 @@ def as_template(name: str) -> str:
 
 
 def attempt_path(notebook: Path, attempt: int) -> Path:
-    """Return the path at which the executed notebook of an earlier attempt is kept."""
+    """Return the path to which the next attempt moves the executed notebook of an attempt.
+
+    Args:
+        notebook: Path of the executed notebook of the trial.
+        attempt: Number of the attempt whose notebook is moved.
+    """
     return notebook.with_suffix(f".attempt{attempt}.ipynb")
 
 

@@ -29,7 +29,8 @@ class Points:
         step: Step of the last point that has a step. None before the first one.
         steps: Number of times that the step has changed.
         metrics: Last value of each metric.
-        reports: Number of points that were neither printed nor displayed.
+        reports: Number of points that `sweeper.report`, `sweeper.score`, MLflow's `log_metric` or a
+            library such as Keras has sent. Printed and displayed values do not count.
     """
 
     def __init__(self, *subscribers: Callable[[Point], None]) -> None:
@@ -49,7 +50,8 @@ class Points:
     def subscribe(self, subscriber: Callable[[Point], None]) -> None:
         """Call `subscriber` with each point from now on.
 
-        The thread that reads the kernel's messages makes the call, so it must return quickly.
+        The thread that reads the kernel's messages makes the call, so `subscriber` must return
+        quickly.
         """
         self._subscribers.append(subscriber)
 
@@ -60,11 +62,14 @@ class Points:
         ranks: Mapping[str, ScoreRank] | None = None,
         steps_before: Mapping[str, int] | None = None,
     ) -> None:
-        """Call `keep` with each point before all subscribers, whatever the point's source is.
+        """Call `keep` with each point from now on, before all subscribers.
+
+        Unlike subscribers, `keep` also gets values that do not count (see `publish`).
 
         Args:
             keep: Function that stores a point for the executed notebook.
-            ranks: For each metric, the source with the highest priority that is known to give it.
+            ranks: For each metric whose source the settings name or completed trials have shown:
+                this source. If there are several, the one with the highest priority.
             steps_before: Number of values that earlier attempts at the trial have printed, by
                 metric.
         """
@@ -101,7 +106,7 @@ class Points:
             self._hand_on(replace(point, metrics=counted, unread={}, too_slow=()))
 
     def _counted(self, point: Point) -> dict[str, float]:
-        """Return the values of a point that subscribers get, by the names under which they do."""
+        """Return the values of a point that subscribers get, by the names that they see."""
         rank = RANKS[point.source]
         counted = {}
         for name, value in point.metrics.items():

@@ -35,11 +35,14 @@ def is_number(value: object) -> bool:
 
 
 def short_text(value: Value, digits: int = 4) -> str:
-    """Format a value as `value_text` does, but a float as the page does: `0.497`, `2.412e-4`.
+    """Format a value as `value_text` does, but floats in short: `0.497`, `2.412e-4`.
+
+    The comparison page formats floats in the same way.
 
     Args:
         value: Value to format.
-        digits: Number of significant digits. Floats from 1,000 on have at least four.
+        digits: Number of significant digits of a float. Floats from 1,000 to 100,000 have at least
+            four. Floats that are whole numbers below 100,000 have all their digits.
     """
     if not isinstance(value, float):
         return value_text(value)
@@ -58,7 +61,7 @@ def params_line(params: Params) -> str:
 
 
 def clipped(line: str, width: int) -> str:
-    """Return a line without its end if it has more characters than `width`."""
+    """Return a line. Replace its end by `…` if it has more characters than `width`."""
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
@@ -110,18 +113,19 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite"
     #: The trial ran longer than `limits.trial`.
     TIME_LIMIT = "time_limit"
-    #: The trial began with a param that the changed notebook can no longer set. No cell ran.
+    #: The trial has a param from an earlier sweep that the changed notebook can no longer set. So
+    #: this sweep ran none of its cells.
     PARAM_LOST = "param_lost"
-    #: A cell found the disk full, the executed notebook cannot be written, or its path has a file
-    #: that this study did not write. A full disk stops the sweep, whose next start runs the trial
-    #: again. If the trial then finds the disk full again, it fails.
+    #: A cell found the disk full, the executed notebook cannot be written, or a file that this
+    #: study did not write is at its path. A full disk stops the sweep. The same command runs the
+    #: trial again. If the trial then finds the disk full again, it fails.
     FILE = "file"
     #: A defect of notebook-hpo or a fault of the machine ended the trial, not the notebook.
     INTERNAL = "internal"
     #: The sweep was stopped while the trial ran.
     INTERRUPTED = "interrupted"
-    #: The trial lost its Dask worker. When this happens for the third time in one sweep, the trial
-    #: counts as failed.
+    #: The trial lost its Dask worker, and runs again. If it has lost its worker or kernel three
+    #: times in one sweep, it counts as failed.
     WORKER_LOST = "worker_lost"
     #: The memory of a GPU was too small, even without other trials on it.
     OUT_OF_MEMORY = "out_of_memory"
@@ -157,7 +161,10 @@ class Notice(StrEnum):
 
 
 class AloneOn(StrEnum):
-    """What an attempt must not share with other trials, because its trial ran out of memory."""
+    """What an attempt must not share with other trials: its GPUs, or the whole machine.
+
+    An earlier attempt ran out of the memory of the GPU or machine, or had an error of CUDA.
+    """
 
     GPU = "gpu"
     MACHINE = "machine"
@@ -179,7 +186,7 @@ class GpuUse:
 
     @property
     def is_likely(self) -> bool:
-        """Whether the attempt has used its GPUs. True also if the used memory is unknown."""
+        """Whether the attempt has used memory of its GPUs. True also if that is unknown."""
         return self.peak_bytes is None or self.peak_bytes > 0
 
 
@@ -413,7 +420,8 @@ class TrialRecord(TrialEnd):
         notebook: Path of the executed notebook.
         started_at_s: Time at which the last attempt began, in seconds since 1970.
         retry_of: Number of the trial that this trial retries with the same params, seed and
-            checkpoints. None if this trial is not a retry.
+            checkpoints. For the retry of a retry, number of the first of these trials. None if this
+            trial is not a retry.
         repeat_of: Number of the first trial of a proposal, if this trial repeats it on another seed
             or fold. None if this trial is not a repeat.
         by_hand: Whether the trial was queued by hand, in addition to `study.trials`.
@@ -451,7 +459,7 @@ class TrialRecord(TrialEnd):
         return ", ".join(words)
 
     def ended(self, outcome: TrialEnd) -> TrialRecord:
-        """Return a copy of the record with the end of an attempt."""
+        """Return a copy of the record in which `outcome` replaces all fields of `TrialEnd`."""
         names = [field.name for field in fields(TrialEnd)]
         return replace(self, **{name: getattr(outcome, name) for name in names})
 
@@ -462,7 +470,7 @@ class TrialRecord(TrialEnd):
 
     @property
     def first_number(self) -> int:
-        """Number of the trial that this one retries, else its own number.
+        """`retry_of`, or the trial's own number if it is not a retry.
 
         The folder of the trial's checkpoints has this number, so a retry can resume from them.
         """
@@ -478,5 +486,5 @@ class TrialRecord(TrialEnd):
 
     @property
     def run_id(self) -> str:
-        """The trial's name for people, files and MLflow."""
+        """The trial's name, such as `0007`: in messages, in file names, and as its run's name."""
         return run_id_of(self.number)

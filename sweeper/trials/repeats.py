@@ -32,7 +32,7 @@ class RepeatPlan:
     Attributes:
         by: `seeds` or `folds`.
         values: The seeds or folds, in the order of the runs.
-        objective: Name of the score.
+        objective: Name of the score by which the proposals are compared.
         direction: `maximize` or `minimize`.
     """
 
@@ -49,6 +49,8 @@ class RepeatPlan:
 
 class Repeats:
     """The proposals of a search that runs each proposal several times, on several seeds or folds.
+
+    A proposal is a set of params that the sampler has chosen, or that was queued.
 
     Args:
         plan: Seeds or folds of the runs, and the score.
@@ -96,7 +98,7 @@ class Repeats:
         run is retried.
 
         Args:
-            count: Number of complete proposals to return.
+            count: Largest number of complete proposals to return.
         """
         found = self.ranking[:count]
         for proposal in self.proposals.values():
@@ -122,9 +124,10 @@ class Repeats:
 
     @cached_property
     def _least_gap(self) -> float:
-        """Smallest significant gap between the scores of the best proposal and of one other run.
+        """Smallest significant difference between the scores of two runs on the same seed or fold.
 
-        Infinite if the variance of the gaps is unknown.
+        One is a run of the best proposal, the other one a run of another proposal. Infinite if the
+        variance of these differences is unknown.
         """
         from scipy.special import stdtrit
 
@@ -140,8 +143,8 @@ class Repeats:
     def value(self, proposal: ConfirmedTrial) -> float | None:
         """Return the mean of a proposal for the sampler. None if no run has completed.
 
-        If some folds were not run, the mean is estimated as the best proposal's mean minus the mean
-        difference on the folds that both have run.
+        If the scores of some folds are missing, the mean is estimated: it is the best proposal's
+        mean, changed by the mean difference on the folds for which both have a score.
         """
         gaps = self._gaps(proposal)
         if not self.by_fold or proposal.is_complete or not gaps:
@@ -150,7 +153,11 @@ class Repeats:
         return self._best.mean - self.sign * fmean(gaps)
 
     def confirmation(self, study: str) -> Confirmation:
-        """Return the ranking of the means as a `Confirmation`, so that it is shown like one."""
+        """Return the ranking as a `Confirmation`, which page, table and `--json` can show.
+
+        Args:
+            study: Name of the study.
+        """
         return Confirmation(
             study=study,
             objective=self.plan.objective,
@@ -176,8 +183,8 @@ class Repeats:
     def _gaps(self, proposal: ConfirmedTrial) -> Sequence[float]:
         """Return the differences between the best proposal's scores and those of another proposal.
 
-        There is one for each seed or fold that both have run. It is positive if the best proposal
-        is better there.
+        There is one for each seed or fold on which both have a score. It is positive if the best
+        proposal is better there. Empty for the best proposal itself.
         """
         best = self._best
         if best is None or proposal is best:

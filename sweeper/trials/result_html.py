@@ -51,7 +51,7 @@ def counts_line(counts: Mapping[str, int]) -> str:
 
 
 def sentences_list(sentences: Sequence[Sentence]) -> str:
-    """Return the sentences of a study's answer as an HTML list, each with its topic."""
+    """Return the sentences about a study's results as an HTML list, each with its topic."""
     items = ""
     for topic, text in sentences:
         items += f"<dt><strong>{html.escape(topic)}</strong></dt><dd>{_with_code(text)}</dd>"

@@ -26,7 +26,8 @@ from .result_html import counts_line, headline, link, sentences_list, trials_tab
 #: as an accuracy over 10,000 examples. Different models often have the same accuracy, but never the
 #: same log loss to the last bit.
 _MOST_EXAMPLES = 10_000
-#: A float counts as equal to a fraction if their relative difference is at most this.
+#: A float counts as equal to a fraction if their difference is at most this, relative to the float
+#: or to 1, whichever is larger.
 _ROUNDING = 1e-12
 #: Largest denominator and relative difference for a float of single precision, as torch computes
 #: accuracies. With larger denominators, nearly every such float would be near a fraction; with this
@@ -106,7 +107,7 @@ def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
 
 
 def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
-    """Return whether all scores of trials are equal to the last bit."""
+    """Return whether all trials have the same scores to the last bit. False without trials."""
     return len({repr(sorted(record.scores.items())) for record in records}) == 1
 
 
@@ -135,7 +136,7 @@ def is_coarse(value: float) -> bool:
 def left_to_begin(
     records: Iterable[TrialRecord], *, trials: int, combinations: int | None = None
 ) -> int:
-    """Return how many of the planned trials have not begun.
+    """Return how many of the planned trials have not begun, or were interrupted and must run again.
 
     Args:
         records: Records of the trials. Trials that were queued by hand do not count as planned.
@@ -170,7 +171,10 @@ class StopCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
-    """The result of a sweep. Jupyter shows counts, the answer, a link to the page, and a table.
+    """The result of a sweep.
+
+    Jupyter shows the counts of trials, `why_incomplete`, a link to the comparison page, the
+    sentences of `insights`, and a table of the trials. What is None is left out.
 
     Attributes:
         study: Name of the study.
@@ -213,7 +217,7 @@ class SweepResult:
         importances: Importance of each param, by objective, then by param, the largest first. Empty
             if there are too few trials.
         insights: The answer of the study: the winner, what mattered, what to do next. None if the
-            study has stored no settings.
+            study has stored no settings, or if the analysis has failed.
         notes: What people have noted about trials, by run id.
     """
 

@@ -19,8 +19,8 @@ class RunningTrial:
         points: Values that the trial has reported. The code that runs the kernel writes them, and
             the sweep reads them.
         control: Object with which the sweep stops, freezes and thaws the trial.
-        trials_left: Number of trials that were left to begin when this trial began. Trials that
-            free slots were about to begin at that moment do not count.
+        trials_left: Number of trials that had to wait for a slot when this trial began: those that
+            had not begun, minus the slots that were still free.
         usual_s: Median duration of the study's completed trials in seconds when this trial began.
             None if no trial had completed.
     """

@@ -69,7 +69,7 @@ def test_the_budget_also_counts_trials_of_a_study_that_was_replaced_by_a_new_one
                 agent.sweep("n.ipynb", "s", 20)
 
 
-def test_the_status_lists_a_search_with_repeats_but_not_the_study_that_confirms_it(
+def test_an_agents_status_lists_a_search_with_repeats_but_not_the_study_that_confirms_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = existing_study(1, repeats={"by": "seeds"})

@@ -12,7 +12,7 @@ FOLDS = 4
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_answer_names_a_fold_in_which_trials_fail_but_never_as_a_param_that_mattered(
+def test_the_answer_says_in_which_fold_trials_fail_but_not_that_the_fold_mattered(
     fails: bool,
 ) -> None:
     records = []
@@ -49,7 +49,7 @@ def test_the_answer_names_a_fold_in_which_trials_fail_but_never_as_a_param_that_
     assert found.spent is not None and found.spent.driver is None
 
 
-def test_the_answer_says_what_mattered_if_a_second_param_was_swept_only_later() -> None:
+def test_the_answer_names_the_param_that_mattered_although_early_trials_lack_another() -> None:
     unit = {"low": 0.0, "high": 1.0}
     records = [
         trial_record(

@@ -38,7 +38,7 @@ def remarks(*trials: TrialRecord, **outputs: str) -> list[str]:
     return without_effect(trials, read)
 
 
-def test_a_param_made_no_difference_if_trials_that_differ_in_it_alone_are_equal() -> None:
+def test_a_param_is_reported_as_without_effect_if_trials_differing_only_in_it_are_equal() -> None:
     own, lr, k = trial(0, F1, lr=1, k=1), trial(1, OTHER_F1, lr=2, k=1), trial(2, F1, lr=1, k=4)
     (remark,) = remarks(own, lr, k)
     assert remark.startswith("k made no difference: trials 0000 and 0002")
@@ -49,12 +49,14 @@ def test_a_param_made_no_difference_if_trials_that_differ_in_it_alone_are_equal(
     assert remarks(own, k, *on_other_seeds) == []
 
 
-def test_a_param_made_a_difference_if_outputs_differ_although_scores_are_equal() -> None:
+def test_no_param_is_reported_as_without_effect_if_only_scores_but_not_outputs_are_equal() -> None:
     own, k = trial(0, F1, k=1), trial(1, F1, k=4)
     assert remarks(own, k, t0001="loss 0.034 in the last epoch") == []
 
 
-def test_there_is_no_remark_on_trials_whose_notebooks_cannot_be_read(tmp_path: Path) -> None:
+def test_no_param_is_reported_as_without_effect_if_the_notebooks_cannot_be_read(
+    tmp_path: Path,
+) -> None:
     def read(record: TrialRecord) -> Execution:
         raise NotebookError(f"{record.notebook} is damaged")
 

@@ -9,7 +9,7 @@ from studies import trial_record
 from sweeper.answer.effects import clear_effects
 
 
-def test_two_params_that_only_act_together_are_named() -> None:
+def test_two_params_that_act_only_together_are_found_without_torch() -> None:
     random = Random(1)
     params = [{name: random.random() for name in "abc"} for _ in range(80)]
     trials = [

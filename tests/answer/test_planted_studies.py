@@ -117,7 +117,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_answer_gives_no_order_to_two_params_that_matter_equally(
+def test_the_answer_of_a_study_gives_no_order_to_two_params_that_matter_equally(
     tmp_path: Path, capsys: Any
 ) -> None:
     result = swept(tmp_path, alike)
@@ -131,7 +131,7 @@ def test_the_answer_gives_no_order_to_two_params_that_matter_equally(
     assert_says_the_same_everywhere(result, capsys)
 
 
-def test_the_answer_says_which_two_params_interact(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_of_a_study_says_which_two_params_interact(tmp_path: Path, capsys: Any) -> None:
     result = swept(tmp_path, interaction)
     mattered = said(result)["mattered"]
     assert "act together" in mattered
@@ -140,7 +140,9 @@ def test_the_answer_says_which_two_params_interact(tmp_path: Path, capsys: Any) 
     assert_says_the_same_everywhere(result, capsys)
 
 
-def test_the_answer_names_no_param_without_an_effect(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_of_a_study_does_not_say_that_a_param_without_an_effect_mattered(
+    tmp_path: Path, capsys: Any
+) -> None:
     result = swept(tmp_path, useless)
     assert_says(said(result)["mattered"], "lr ", "all others below")
     assert not {"temperature", "dropout", "depth"} & {*said(result)["mattered"].split()}
@@ -150,7 +152,7 @@ def test_the_answer_names_no_param_without_an_effect(tmp_path: Path, capsys: Any
     assert_says_the_same_everywhere(result, capsys)
 
 
-def test_if_trials_differ_only_by_noise_the_best_score_is_not_confirmed_and_falls_on_fresh_seeds(
+def test_if_scores_are_only_noise_the_answer_says_so_and_the_winner_is_worse_on_fresh_seeds(
     tmp_path: Path, capsys: Any
 ) -> None:
     result = swept(tmp_path, lucky)
@@ -185,7 +187,9 @@ def test_if_trials_differ_only_by_noise_the_best_score_is_not_confirmed_and_fall
     assert_says(repr(shown), "val", "5 fresh seeds", winner.run_id)
 
 
-def test_the_answer_names_the_region_in_which_trials_fail(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_of_a_study_names_the_region_in_which_trials_fail(
+    tmp_path: Path, capsys: Any
+) -> None:
     result = swept(tmp_path, broken)
     failed = result.counts["failed"]
     assert_says(said(result)["failed"], f"{failed} of 60 trials: {failed} cell_error", "too deep")
@@ -193,7 +197,9 @@ def test_the_answer_names_the_region_in_which_trials_fail(tmp_path: Path, capsys
     assert_says_the_same_everywhere(result, capsys)
 
 
-def test_the_answer_names_a_cheap_trial_that_is_nearly_as_good(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_of_a_study_names_a_cheap_trial_that_is_nearly_as_good_as_the_best(
+    tmp_path: Path, capsys: Any
+) -> None:
     result = swept(tmp_path, costly, cost={"price_per_hour": 3.6e6})
     time = said(result)["time"]
     assert_says(

@@ -7,6 +7,6 @@ from sweeper.settings.space import FloatDimension
 from sweeper.trials import NumberRange
 
 
-def test_a_best_range_reaches_the_end_of_a_param_that_was_narrowed_to_one_value() -> None:
+def test_a_range_of_the_best_trials_reaches_the_end_of_a_space_narrowed_to_one_value() -> None:
     part = NumberRange(param="x", low=1.0, high=1.0, tried_low=0.0, tried_high=2.0, open_end="low")
     assert end_reached(part, FloatDimension(low=1.0, high=1.0), 1.0) == "low"

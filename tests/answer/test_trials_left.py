@@ -66,7 +66,7 @@ def next_step(
         (10, {"repeat": {"seeds": 3}, "last": TrialState.STOPPED}, 3),
     ],
 )
-def test_the_answer_counts_only_trials_that_the_same_command_would_run(
+def test_the_answer_states_how_many_trials_the_same_command_would_still_run(
     n_trials: int, stated: dict[str, Any], n_left: int
 ) -> None:
     step = next_step(n_trials, **stated)
@@ -74,7 +74,7 @@ def test_the_answer_counts_only_trials_that_the_same_command_would_run(
     assert not n_left or f"trials that are left: {n_left}" in step
 
 
-def test_the_answer_advises_twice_as_many_trials_as_have_run() -> None:
+def test_the_answer_advises_a_total_of_twice_as_many_trials_as_have_run() -> None:
     settings = small_settings("s", objective={"val": "maximize"}, study={"trials": 12})
     for n_trials in (12, 30):
         records = [
@@ -92,7 +92,7 @@ def test_the_answer_advises_twice_as_many_trials_as_have_run() -> None:
         assert_says(next_, f"`--trials {2 * n_trials}` shows more")
 
 
-def test_a_trial_that_continued_from_a_checkpoint_is_not_recommended_for_its_short_time() -> None:
+def test_a_resumed_trial_is_not_recommended_for_the_short_time_since_its_checkpoint() -> None:
     def time_of(**cheap: Any) -> str:
         records = [
             trial_record(number, duration_s=1200.0 + number, scores={"val": 0.5 + number / 100})

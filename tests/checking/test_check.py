@@ -88,7 +88,7 @@ def test_a_sound_notebook_passes_all_checks_and_no_files_remain(
 
 
 @pytest.mark.kernel
-def test_a_score_that_does_not_depend_on_sizes_passes_the_check(
+def test_a_score_that_depends_on_only_one_of_two_swept_params_passes_the_check_of_params(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = "import random; random.seed(seed)\nval = (x - 0.3) ** 2 + random.random() / 1000"
@@ -117,7 +117,7 @@ def test_check_accepts_differing_scores_if_the_notebook_draws_random_numbers_fro
 
 
 @pytest.mark.kernel
-def test_a_score_that_only_the_smoke_values_change_fails_the_check_of_params(
+def test_a_score_that_depends_on_a_smoke_value_but_on_no_swept_param_fails_the_check_of_params(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = checked(tmp_path, capsys, "val = epochs / 7e5 + seed", more="smoke: {epochs: 1}\n")
@@ -158,7 +158,7 @@ def test_a_notebook_is_checked_also_if_smoke_fixes_all_swept_names(
         ),
     ],
 )
-def test_a_planted_fault_is_found_with_its_remedy(
+def test_check_finds_the_fault_of_a_notebook_and_states_a_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str, name: str, words: str
 ) -> None:
     found = checked(tmp_path, capsys, cell)
@@ -170,7 +170,7 @@ def test_a_planted_fault_is_found_with_its_remedy(
 
 
 @pytest.mark.kernel
-def test_a_swept_name_that_the_notebook_overwrites_is_found(
+def test_check_finds_a_swept_name_that_the_notebook_overwrites(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = checked(tmp_path, capsys, "exec('size = 2')\nval = x + size + seed")
@@ -187,7 +187,7 @@ def test_a_swept_name_that_the_notebook_overwrites_is_found(
         ("val = x", "", "seed", "assigns seed and nothing reads it"),
     ],
 )
-def test_faults_in_the_code_are_found_before_a_kernel_starts(
+def test_check_finds_faults_in_the_code_before_it_starts_a_kernel(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     cell: str,
@@ -219,7 +219,7 @@ def test_a_score_whose_name_has_special_characters_is_found_in_the_code(
 
 
 @pytest.mark.parametrize("more", ["fixed: {seed: 7}\n", "  seed: [0, 1]\n"])
-def test_a_study_that_sets_the_seed_is_not_told_to_assign_one(
+def test_check_does_not_advise_a_seed_variable_if_the_parameters_file_sets_the_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str
 ) -> None:
     notebook = write_notebook(tmp_path / "n.ipynb", "val = x + seed", parameters="x = seed = 1")
@@ -279,7 +279,7 @@ def test_check_states_which_seed_the_notebook_sets_or_how_to_use_the_seed_of_the
     assert all(word in f"{seed['text']} {seed['remedy']}" for word in words)
 
 
-def test_an_unclear_check_does_not_count_as_passed_in_the_summary(
+def test_a_check_without_a_clear_result_does_not_count_as_passed_in_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = ("np.random.seed(42)", "val = x")
@@ -356,7 +356,7 @@ SPACE = {
 }
 
 
-def test_typical_params_are_those_of_start_or_else_of_the_notebook_or_else_the_smallest(
+def test_typical_params_of_check_are_those_of_start_else_the_notebook_else_the_smallest(
     tmp_path: Path,
 ) -> None:
     start = [{"lr": 3e-3, "kind": "b"}]
@@ -412,7 +412,7 @@ def test_each_param_differs_between_the_runs_of_check_with_largest_and_typical_p
             assert not dimension.allows(largest + (dimension.step or 1))
 
 
-def test_the_largest_params_of_check_lack_the_names_of_smoke_and_the_fold_is_not_varied(
+def test_the_run_of_check_with_the_largest_params_keeps_the_values_of_smoke_and_the_fold(
     tmp_path: Path,
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="x = 0.5\nepochs = 2\nfold = 3")
@@ -496,7 +496,7 @@ def measured(duration_s: float, **changes: Any) -> Measured:
     return Measured(role=Role.TYPICAL, params={}, outcome=outcome, **sizes)
 
 
-def test_the_forecast_assumes_that_all_trials_take_as_long_as_the_typical_one() -> None:
+def test_the_forecast_of_check_assumes_that_all_trials_take_as_long_as_the_typical_one() -> None:
     runs = [measured(duration_s) for duration_s in (5, 2, 10)]
     settings = small_settings("plan", study={"trials": 9}, cost={"price_per_hour": 40.0})
     found = forecast(settings, runs, jobs=1, free_disk_bytes=10**9)
@@ -522,7 +522,7 @@ def test_the_forecast_assumes_that_all_trials_take_as_long_as_the_typical_one() 
         ({"memory_bytes": 10**18}, "memory is enough for 1 at once: lower -j"),
     ],
 )
-def test_the_forecast_passes_if_memory_and_disk_suffice(
+def test_the_forecast_of_check_fails_only_if_memory_or_disk_is_too_small_for_the_sweep(
     changes: dict[str, int], remedy: str
 ) -> None:
     settings = small_settings("plan", study={"trials": 9})

@@ -27,7 +27,10 @@ from sweeper.cli.console_output import ConsoleOutput
 from sweeper.cli.parser import make_parsers, parse
 from sweeper.cli.run_options import RunOptions
 from sweeper.cli.streams import Output
+from sweeper.drafting.draft import Draft
+from sweeper.drafting.scores.score_guesses import Source
 from sweeper.drafting.scores.seen_scores import SeenScore
+from sweeper.drafting.space.places import Entry, Params
 from sweeper.errors import SettingsError
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths
@@ -75,7 +78,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         ([*RIGHT, "--timeout", "soon"], "--timeout", "'soon'"),
     ],
 )
-def test_a_wrong_command_line_is_refused_with_the_wrong_word_and_a_remedy(
+def test_the_refusal_of_a_wrong_command_line_has_the_wrong_word_and_a_remedy(
     arguments: Sequence[str], wrong: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refusal = refused(arguments, capsys)
@@ -149,14 +152,14 @@ def test_the_printed_version_is_that_of_the_package(
         (["--study", ""], "--study ''", "use letters"),
         (["--set", "lrr=3"], "--set lrr=3", "not assigned in n.ipynb"),
         (["--cluster", "loal:4"], "--cluster loal:4", "expected the address of a Dask"),
-        (["--set", "class=3"], "--set class=3", "not a Python identifier"),
+        (["--set", "class=3"], "--set class=3", "a keyword of Python"),
         (["--set", "lr=2020-01-01"], "--set lr=2020-01-01", "expected a number"),
         (["--set", "lr=0.5"], "--set lr=0.5", "space is empty"),
         (["--study", "狐" * 90], "the study's name 狐", "--study"),
         (["-o", "n" * 260 + ".{run_id}.ipynb"], "231 bytes", "choose a shorter one"),
     ],
 )
-def test_the_refusal_of_a_wrong_flag_names_the_flag_and_not_the_file(
+def test_the_refusal_of_a_wrong_flag_names_the_flag_and_not_the_parameters_file(
     flags: Sequence[str], wrong: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refusal = refused([*RIGHT, *flags], capsys)
@@ -263,7 +266,7 @@ def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     ("score", "is_refused"),
     [("val", False), ("val:max", False), ("val:min", True), ("val_acc", True), ("1", True)],
 )
-def test_the_option_score_may_be_repeated_for_an_existing_file_but_must_not_name_another_score(
+def test_if_the_parameters_file_exists_the_option_score_may_only_name_the_objective_in_it(
     folder: Path, score: str, is_refused: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, file = ["n.ipynb", "--score", score], Path("n.yml")
@@ -319,17 +322,26 @@ def test_a_dry_run_of_a_notebook_with_json_prints_the_drafted_search_space(
 def proposed(*words: str) -> proposal._Proposal:
     """Return a proposed sweep, as after a run with the scores R2 and val. Run no notebook."""
     scores = [
-        SeenScore(name="R2", how="", cell=1, at=0, values=[0.5]),
-        SeenScore(name="val", how="", cell=1, at=1, values=[0.7], direction="maximize"),
+        SeenScore(name="R2", source=Source.VARIABLE, cell=1, at=0, values=[0.5]),
+        SeenScore(
+            name="val", source=Source.VARIABLE, cell=1, at=1, values=[0.7], direction="maximize"
+        ),
     ]
     run: Any = SimpleNamespace(
         scores=scores,
         best=scores[0],
         duration_s=60.0,
         named={score.name: score for score in scores}.get,
-        drafted=lambda *_, chosen, direction, **__: (
-            "study:\n  trials: 12\n\n"
-            f"space:\n  # {chosen.name} {direction}\n\nstart:\n  - {{x: 1}}\n  - {{x: 2}}"
+        drafted=lambda *_, chosen, direction, **__: Draft(
+            head=[],
+            trials=12,
+            is_grid=False,
+            objectives=[],
+            params=Params(
+                start=[{"x": 1}, {"x": 2}],
+                swept={},
+                left_out=[Entry(text=f"{chosen.name} {direction}")],
+            ),
         ),
     )
     arguments = parse(["n.ipynb", *words])
@@ -354,7 +366,7 @@ def proposed(*words: str) -> proposal._Proposal:
         ("\nQ\n", None),
     ],
 )
-def test_a_person_answers_which_score_to_optimise_by_its_name_number_or_direction(
+def test_the_question_which_score_to_optimise_is_answered_by_a_name_a_number_or_a_direction(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -465,7 +477,7 @@ def test_options_for_drafting_a_parameters_file_are_refused_if_the_command_names
 
 
 @pytest.mark.slow  # because all libraries of a sweep are imported
-def test_sigterm_ends_the_notebooks_run_by_init_and_removes_the_folder_of_this_run(
+def test_sigterm_ends_the_run_of_a_notebook_by_init_and_removes_the_folder_of_this_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outputs = []

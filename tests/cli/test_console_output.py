@@ -19,6 +19,7 @@ from sweeper.trials import (
     Chore,
     ChoreKind,
     Event,
+    Notice,
     Reason,
     Snapshot,
     StopCause,
@@ -125,6 +126,22 @@ def test_without_a_terminal_a_long_task_is_printed_as_one_line(
     printing.close()
     _, said = capsys.readouterr().err.splitlines()
     assert said.endswith("MLflow: 3 of 8")
+
+
+def test_each_kind_of_notice_about_a_trial_is_printed_only_for_the_first_such_trial(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    overwritten = {Notice.OVERWRITTEN_FILES: ("weights.pt",)}
+    both = {**overwritten, Notice.NOT_REPLICABLE: ("put_",)}
+    goal = SimpleNamespace(settings=SimpleNamespace(objective={}))
+    output = console()
+    output.watch(Mock(spec=Sweep, plan=goal))
+    printed = []
+    for notices in (overwritten, both, both):
+        output.observe(Event.TRIAL_ENDED, trial_record(notices=notices))
+        printed.append(capsys.readouterr().err)
+    assert ["weights.pt" in text for text in printed] == [True, False, False]
+    assert ["put_" in text for text in printed] == [False, True, False]
 
 
 @pytest.mark.parametrize(

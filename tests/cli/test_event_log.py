@@ -42,7 +42,7 @@ def test_a_reader_that_closes_the_event_pipe_does_not_end_the_sweep() -> None:
     os.close(writing)
 
 
-def test_a_reader_that_does_not_read_does_not_delay_the_sweep(
+def test_a_reader_of_the_event_pipe_that_does_not_read_does_not_delay_the_sweep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_log, "_LIMIT_S", 0.1)

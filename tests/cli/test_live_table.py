@@ -51,7 +51,9 @@ def test_the_live_table_is_erased_at_the_end(terminal: io.StringIO) -> None:
     assert terminal.getvalue().endswith("\x1b[J\x1b[?25h")
 
 
-def test_the_table_shows_the_preparation_before_the_first_trial(terminal: io.StringIO) -> None:
+def test_the_live_table_shows_the_preparation_of_a_sweep_before_the_first_trial(
+    terminal: io.StringIO,
+) -> None:
     for look in (None, snapshot(counts={})):
         with live_table(partial({"look": look}.get, "look"), terminal):
             pass
@@ -60,7 +62,7 @@ def test_the_table_shows_the_preparation_before_the_first_trial(terminal: io.Str
 
 
 @pytest.mark.tables_may_fail
-def test_a_drawing_that_fails_once_logs_a_line_and_later_frames_are_drawn(
+def test_a_live_table_that_fails_several_times_logs_one_line_and_is_drawn_again(
     terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(live_module, "_INTERVAL_S", 0.01)
@@ -82,7 +84,9 @@ def test_a_drawing_that_fails_once_logs_a_line_and_later_frames_are_drawn(
     assert terminal.getvalue().count("0007") > 10
 
 
-def test_a_table_of_many_trials_leaves_room_for_results(terminal: io.StringIO) -> None:
+def test_the_live_table_counts_trials_that_do_not_fit_and_still_shows_the_best_trial(
+    terminal: io.StringIO,
+) -> None:
     rows = [progress(f"{i:04d}", waits_for=f"memory {i}") for i in range(30)]
     with live_table(lambda: snapshot(*rows, best=[completed(3)]), terminal):
         pass

@@ -141,7 +141,7 @@ def damaged(value: Any, chance: random.Random) -> Any:
     return {**value, key: damaged(value[key], chance)}
 
 
-def test_an_invalid_answer_of_a_worker_fails_at_most_its_trial_and_never_the_sweep(
+def test_an_invalid_answer_of_a_worker_fails_at_most_one_trial_and_never_the_sweep(
     tmp_path: Path,
 ) -> None:
     whole = TrialOutcome(
@@ -184,7 +184,7 @@ def test_an_invalid_answer_of_a_worker_fails_at_most_its_trial_and_never_the_swe
 @pytest.mark.parametrize(
     "reason", [Reason.KERNEL_START, Reason.NO_GPU, Reason.FILE, Reason.INTERNAL]
 )
-def test_after_a_fault_of_its_machine_a_worker_is_no_longer_used_and_its_trial_runs_elsewhere(
+def test_a_worker_whose_machine_has_a_fault_is_not_used_again_and_its_trial_is_stopped(
     tmp_path: Path, reason: Reason
 ) -> None:
     outcome = TrialOutcome(state=TrialState.STOPPED, reason=reason, message="no such library")

@@ -174,7 +174,9 @@ def test_a_worker_makes_no_link_to_a_file_in_a_folder_that_its_user_may_not_ente
     assert not os.path.lexists(there.cwd / "big.csv")
 
 
-def test_a_notebook_can_write_a_large_file_that_the_worker_lacks(tmp_path: Path) -> None:
+def test_a_notebook_can_write_to_the_path_of_a_large_file_that_the_worker_lacks(
+    tmp_path: Path,
+) -> None:
     mirror, workload = Mirror(root=tmp_path / "root"), a_workload(tmp_path / "home")
     there = mirror.workload(workload, host="node7")
     lacking = [tmp_path / "home" / name for name in ("best.pt", "runs")]
@@ -297,7 +299,7 @@ def answer_of(url: str) -> int | None:
         return None
 
 
-def test_the_documented_slurm_cluster_requests_its_resources_and_only_the_user_can_read_its_key(
+def test_the_documented_slurm_cluster_requests_the_stated_resources_with_a_private_tls_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (block,) = re.findall(
@@ -342,7 +344,7 @@ class ScaledCluster:
         pass
 
 
-def test_jobs_that_end_are_replaced_only_while_trials_may_begin(
+def test_ended_jobs_of_a_cluster_are_replaced_only_while_more_trials_may_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = ScaledCluster()
@@ -366,7 +368,7 @@ def test_jobs_that_end_are_replaced_only_while_trials_may_begin(
 
 @pytest.mark.kernel
 @pytest.mark.slow
-def test_a_cluster_class_starts_no_more_workers_than_trials_and_ends_them_all(
+def test_a_cluster_class_starts_no_more_workers_than_trials_and_all_workers_end_with_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Local processes take the place of SLURM's jobs."""

@@ -63,7 +63,7 @@ Path("models/weights.pt").write_text("saved into a folder that has no file to se
 """
 
 
-def test_files_are_sent_to_workers_and_back_between_separate_folders(
+def test_files_are_sent_to_and_from_workers_whose_folders_are_not_those_of_the_sweep(
     tmp_path: Path, two_slots: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"

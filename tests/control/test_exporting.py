@@ -37,7 +37,9 @@ def test_the_code_of_a_script_is_exported_as_a_notebook(tmp_path: Path) -> None:
     assert {file.name for file in written.parent.iterdir()} == {"train.ipynb", "model.py"}
 
 
-def test_the_exported_code_of_a_trial_has_its_parameters_file(tmp_path: Path) -> None:
+def test_the_exported_code_of_a_trial_includes_the_parameters_file_of_the_sweep(
+    tmp_path: Path,
+) -> None:
     paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="exported")
     study = opened_in(paths, SETTINGS)
     record = asked(study, SETTINGS, paths)

@@ -52,7 +52,7 @@ def states(paths: StudyPaths) -> list[TrialState]:
 
 
 @pytest.mark.slow  # because MLflow creates its tables
-def test_status_marks_a_killed_sweeps_trial_as_stopped_and_its_mlflow_run_once_mlflow_answers(
+def test_status_marks_a_killed_sweeps_trial_as_stopped_and_its_mlflow_run_when_mlflow_answers(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -61,7 +61,7 @@ def test_status_marks_a_killed_sweeps_trial_as_stopped_and_its_mlflow_run_once_m
         (line,) = (record.getMessage() for record in caplog.records)
         assert "MLflow still shows ended trials of the study 'killed' as running" in line
         assert f"{AWAY}: the MLflow server does not answer" in line
-        assert "leave the option out" not in line
+        assert "leave --tracking-uri out" not in line
         caplog.clear()
         assert states(killed) == [TrialState.STOPPED]
     assert main(["enqueue", "killed", "x=0.5", "--quiet"]) == 0
@@ -117,7 +117,7 @@ def test_commands_about_a_missing_study_create_no_storage(
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_a_study_without_a_trial_in_the_same_folder_does_not_make_the_other_study_ambiguous(
+def test_status_passes_over_a_study_without_a_trial_if_the_folder_has_another_study(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = killed.folder.parent / "new"
@@ -128,9 +128,14 @@ def test_a_study_without_a_trial_in_the_same_folder_does_not_make_the_other_stud
         assert "study killed: 1 stopped" in capsys.readouterr().out
     assert main(["status", "out/new"]) == 2
     assert "there is no study in 'out/new' that has begun a trial" in capsys.readouterr().err
+    storage = f"sqlite:///{folder}/study.db"
+    assert main(["status", "--storage", storage]) == 2
+    assert "no study in it has begun a trial" in capsys.readouterr().err
+    assert main(["status", "new", "--storage", storage]) == 2
+    assert "the study 'new' in it has not begun a trial" in capsys.readouterr().err
 
 
-def test_status_leaves_out_a_damaged_study_but_commands_that_change_one_refuse_to_guess(
+def test_status_of_a_folder_leaves_out_a_damaged_study_but_retry_and_enqueue_refuse_the_folder(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     def left_out(*words: str) -> list[str]:
@@ -180,7 +185,7 @@ def test_a_study_is_found_by_its_name_although_another_folder_has_that_name(
     assert "study killed: 1 stopped" in capsys.readouterr().out
 
 
-def test_the_folder_of_a_study_may_have_an_equals_sign(
+def test_the_name_of_a_studys_folder_may_have_an_equals_sign(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = StudyPaths.parse(f"{tmp_path}/lr=1/{{run_id}}.ipynb", study="queued")
@@ -260,7 +265,7 @@ def test_stop_refuses_run_ids_together_with_the_option_finish(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stop", "killed", "0000", "--finish"]) == 2
-    assert "trials to stop can be given with it (0000); leave one" in capsys.readouterr().err
+    assert "with it (0000); leave out --finish or the run ids" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # because the fixture's sweep writes to MLflow

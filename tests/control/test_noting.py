@@ -41,7 +41,9 @@ def asked(paths: StudyPaths, body: object = CHANGE, **changed: Any) -> tuple[HTT
     return answer_about_notes(environ, paths, host=HOST)
 
 
-def test_a_changed_note_is_kept_in_the_study_and_in_the_page(paths: StudyPaths) -> None:
+def test_a_note_that_is_changed_on_the_page_is_stored_in_the_study_and_the_pages_files(
+    paths: StudyPaths,
+) -> None:
     status, reply = asked(paths)
     assert status == HTTPStatus.OK
     assert reply == {"0003": {"trial_name": "", "note": "look again", "starred": False}}
@@ -67,7 +69,7 @@ def test_a_changed_note_is_kept_in_the_study_and_in_the_page(paths: StudyPaths) 
         ({"body": b"\xff"}, 400, "not JSON"),
         ({"body": []}, 400, "RUN_ID"),
         ({"body": {"0003": "a note"}}, 400, "RUN_ID"),
-        ({"body": {"0003": {"note": 3}}}, 400, "note is not a text"),
+        ({"body": {"0003": {"note": 3}}}, 400, "note: expected a text, got 3"),
         ({"body": {"../x": {"note": ""}}}, 400, "not a run id"),
     ],
 )
@@ -80,7 +82,7 @@ def test_a_request_that_is_invalid_or_from_another_website_changes_no_note_and_g
     assert not paths.notes.exists()
 
 
-def test_notes_of_a_damaged_file_are_not_replaced(paths: StudyPaths) -> None:
+def test_a_change_of_notes_does_not_replace_a_damaged_file_of_notes(paths: StudyPaths) -> None:
     paths.notes.write_text("{")
     status, reply = asked(paths)
     assert status == HTTPStatus.INTERNAL_SERVER_ERROR

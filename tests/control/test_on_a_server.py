@@ -43,7 +43,7 @@ def sweeping(postgres: PostgresServer, tmp_path: Path) -> Iterator[Study]:
         yield study
 
 
-def test_a_sweep_on_another_machine_is_named_and_its_trials_are_not_changed(
+def test_the_cleanup_after_a_crash_changes_no_trial_while_another_machine_sweeps_the_study(
     postgres: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=postgres.url)

@@ -70,7 +70,7 @@ def rows_of_latex(text: str) -> list[list[str]]:
     return [re.split(r"\s(?<!\\)&\s", line.removeprefix(r"\midrule").strip()) for line in lines]
 
 
-def test_a_table_has_means_with_intervals_by_the_values_of_each_param(
+def test_an_exported_table_has_a_mean_score_and_its_interval_for_each_value_of_each_param(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import scipy.stats  # imported here: at the top it would cost each test process 1 s

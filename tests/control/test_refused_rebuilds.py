@@ -41,7 +41,7 @@ def test_a_damaged_database_is_not_rebuilt_while_a_sweep_uses_it(swept: StudyPat
         rebuild(swept.root)
 
 
-def test_a_folder_that_cannot_be_written_is_named_and_no_sweep_is_blamed(
+def test_the_refusal_of_a_rebuild_in_a_folder_that_cannot_be_written_says_so(
     swept: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept.storage.write_bytes(b"damaged" * 100)

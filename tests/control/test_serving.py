@@ -119,7 +119,9 @@ def test_the_address_gives_access_to_the_page_but_to_no_other_file_of_the_study(
                 urllib.request.urlopen(url, timeout=60)
 
 
-def test_the_page_changes_notes_and_another_website_does_not(folder: Path) -> None:
+def test_the_server_changes_notes_for_its_own_page_and_not_for_another_website(
+    folder: Path,
+) -> None:
     with serving_page(folder) as server:
         url = f"{server.page}notes"
         origin = f"http://127.0.0.1:{server.server_port}"

@@ -45,7 +45,7 @@ def test_each_trial_is_a_row_with_its_state_scores_params_and_notebook(folder: P
     assert table.loc["0003", "message"] == "In [2]: ValueError: no"
 
 
-def test_notes_about_trials_are_in_the_table_its_file_and_json(
+def test_notes_about_trials_are_in_the_dataframe_the_exported_csv_and_the_json_of_status(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     note = {"trial_name": "the wide one", "note": "look again", "starred": True}
@@ -107,7 +107,7 @@ def test_jupyter_displays_trials_as_a_table_and_a_study_without_backticks(folder
     assert "`" not in study._repr_html_()
 
 
-def test_the_page_in_a_cell_needs_no_other_file(folder: Path) -> None:
+def test_the_page_of_a_study_that_a_cell_displays_needs_no_other_file(folder: Path) -> None:
     (folder / "page" / "notebooks" / "0001.js").unlink()
     page = sweeper.load(folder).page()
     frame = page._repr_html_()
@@ -143,7 +143,7 @@ def test_a_missing_study_or_trial_is_reported_in_one_message(folder: Path, tmp_p
         sweeper.load(folder).series("0099")
 
 
-def test_with_several_objectives_best_is_a_list_and_equal_names_get_two_columns(
+def test_with_several_objectives_best_is_a_list_and_a_score_named_duration_s_has_its_own_column(
     tmp_path: Path,
 ) -> None:
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -240,7 +240,9 @@ def test_two_trials_with_equal_results_have_no_differences(folder: Path) -> None
     assert "  val: equal at all 3 points" in lines
 
 
-def test_params_scores_steps_and_outputs_that_differ_are_listed(folder: Path) -> None:
+def test_the_differences_of_two_trials_include_params_scores_steps_and_outputs(
+    folder: Path,
+) -> None:
     found = between(folder, "0000", "0002")
     lines = diff_in_words("0000", "0002", found)
     assert lines[1:] == [
@@ -256,7 +258,9 @@ def test_params_scores_steps_and_outputs_that_differ_are_listed(folder: Path) ->
     ]
 
 
-def test_a_fixed_value_that_two_trials_had_differently_is_among_the_params(folder: Path) -> None:
+def test_the_differences_of_two_trials_include_a_param_that_was_fixed_to_different_values(
+    folder: Path,
+) -> None:
     assert between(folder, "0003", "0005").params["epochs"] == ("10", "30")
 
 

@@ -27,7 +27,7 @@ def rows_of(records: list[TrialRecord], by: list[str], **more: Any) -> list[dict
     return [*csv.DictReader(paper_table(found, by=by, kind="csv").splitlines())]  # type: ignore[arg-type]
 
 
-def test_each_confirmed_trial_has_a_row_however_many_there_are() -> None:
+def test_an_exported_table_has_a_row_for_each_of_many_confirmed_trials() -> None:
     trials = [
         trial_record(number, params={"x": number / 100}, scores={"acc": 0.5})
         for number in range(N_CONFIRMED)
@@ -47,7 +47,7 @@ def test_each_confirmed_trial_has_a_row_however_many_there_are() -> None:
     assert [row["trials"] for row in rows] == ["2"] * N_CONFIRMED
 
 
-def test_runs_on_the_same_folds_are_paired_even_if_all_have_one_seed() -> None:
+def test_a_table_compares_two_values_fold_by_fold_even_if_all_trials_have_the_same_seed() -> None:
     space = {"kind": ["a", "b"]}
     records = [
         trial_record(
@@ -66,7 +66,7 @@ def test_runs_on_the_same_folds_are_paired_even_if_all_have_one_seed() -> None:
     }
 
 
-def test_a_param_that_has_left_the_space_is_still_a_column() -> None:
+def test_an_exported_table_can_have_a_param_that_is_no_longer_in_the_search_space() -> None:
     records = [
         trial_record(number, params={"x": 0.5, "width": number % 2}, scores={"acc": number / 10})
         for number in range(4)

@@ -11,6 +11,7 @@ import signal
 import tarfile
 import threading
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,9 @@ def fetched(dataset: Dataset, begun_with: str | None = None) -> list[str]:
     return lines
 
 
-def test_a_machine_fetches_what_another_machine_has_pushed(make: Make, gets: list[str]) -> None:
+def test_a_machine_fetches_the_data_that_another_machine_has_pushed(
+    make: Make, gets: list[str]
+) -> None:
     home, away = make("home"), make("away")
     version = pushed(home)
     assert fetched(home) == []
@@ -128,7 +131,7 @@ def test_files_that_are_already_in_the_data_folder_are_never_changed(make: Make)
         fetched(make("home", version=old))
     by_hand = make("away")
     write(by_hand, {"large.bin": b"mine"})
-    with pytest.raises(DataError, match=r"has not pushed.*Nothing was changed"):
+    with pytest.raises(DataError, match=r"has not pushed.*stays as it is"):
         fetched(by_hand)
     assert content_of(by_hand.place()) == {"large.bin": b"mine"}
     changed = make("third")
@@ -201,18 +204,18 @@ def test_a_block_that_does_not_arrive_is_requested_again(
 
 
 @pytest.mark.parametrize("place", [600, 20_000])
-def test_bytes_that_were_changed_in_the_store_are_not_used(make: Make, place: int) -> None:
+def test_data_whose_bytes_were_changed_in_the_store_is_not_used(make: Make, place: int) -> None:
     away = make("away")
     pushed(make("home"))
     (name,) = (name for name in MemoryFileSystem.store if "/archives/" in name)
     MemoryFileSystem.store[name].seek(place)
     MemoryFileSystem.store[name].write(b"other")
-    with pytest.raises(DataError, match="has other bytes than were pushed"):
+    with pytest.raises(DataError, match="has other content than was pushed"):
         fetched(away)
     assert not list(away.place().parent.glob("*data*/*"))
 
 
-def test_a_full_disk_is_reported_before_anything_is_fetched(
+def test_a_disk_too_full_for_the_data_is_reported_before_anything_is_fetched(
     make: Make, gets: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = make("away")
@@ -224,7 +227,7 @@ def test_a_full_disk_is_reported_before_anything_is_fetched(
     assert gets == []
 
 
-def test_folders_that_cannot_be_pushed_are_named(
+def test_data_folders_that_cannot_be_pushed_are_named(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = make("home")
@@ -295,7 +298,7 @@ def test_data_of_a_copied_notebook_folder_is_kept_in_the_users_cache(
     assert len(gets) == n_gets
 
 
-def test_only_one_of_two_processes_fetches_and_a_stop_ends_the_wait_of_the_other(
+def test_only_one_of_two_processes_fetches_data_and_a_stop_ends_the_wait_of_the_other(
     make: Make, gets: list[str]
 ) -> None:
     pushed(make("home"))
@@ -368,6 +371,7 @@ def member(name: str, *, kind: bytes = tarfile.REGTYPE, target: str = "") -> tar
     return found
 
 
+@pytest.mark.parametrize("block_bytes", [1024, 1 << 20])  # The larger block has the whole archive.
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -383,9 +387,15 @@ def member(name: str, *, kind: bytes = tarfile.REGTYPE, target: str = "") -> tar
     ],
     ids=lambda found: f"{found.name}-{found.linkname}",
 )
-def test_an_archive_with_names_that_lead_out_is_not_used_and_changes_no_other_file(
-    make: Make, tmp_path: Path, hostile: tarfile.TarInfo
+def test_an_archive_with_a_path_out_of_the_folder_a_link_or_a_device_is_refused_and_changes_no_file(
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hostile: tarfile.TarInfo,
+    block_bytes: int,
 ) -> None:
+    monkeypatch.setattr(archive, "_BLOCK_BYTES", block_bytes)
+    hostile = copy(hostile)
     dataset = make("away")
     outside = tmp_path / "away" / "outside"
     outside.parent.mkdir()
@@ -400,14 +410,14 @@ def test_an_archive_with_names_that_lead_out_is_not_used_and_changes_no_other_fi
     store = Store("memory://bucket/data")
     store.put(f"archives/{version}.tar", packed.getvalue())
     store.put("newest", version.encode())
-    with pytest.raises(DataError, match="other bytes than were pushed"):
+    with pytest.raises(DataError, match="other content than was pushed"):
         fetched(dataset)
     assert [path.name for path in outside.parent.iterdir() if path.suffix != ".lock"] == ["outside"]
     assert (outside.read_bytes(), outside.stat().st_mtime) == (b"mine", 1)
 
 
-def test_a_data_version_that_leads_out_of_the_folder_is_refused(make: Make) -> None:
+def test_a_data_version_that_is_a_path_out_of_the_data_folder_is_refused(make: Make) -> None:
     pushed(make("home"))
     Store("memory://bucket/data").put("newest", b"../../../home/me/.ssh")
-    with pytest.raises(DataError, match="instead of a version, which has 16 digits"):
+    with pytest.raises(DataError, match="instead of a version, which has 16 hexadecimal digits"):
         fetched(make("away"))

@@ -9,7 +9,7 @@ import pytest
 from sweeper.display import repeating
 
 
-def test_a_drawing_that_hangs_does_not_block_the_end_and_its_thread_is_still_alive(
+def test_a_periodic_call_that_hangs_does_not_block_the_end_of_its_repetition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(repeating, "_MAX_CALL_S", 0.01)

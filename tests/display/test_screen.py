@@ -109,7 +109,9 @@ def test_the_columns_of_the_live_table_keep_their_positions_while_values_change(
     assert len(headers) == 1, headers
 
 
-def test_the_live_table_leaves_out_unknown_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_table_does_not_show_values_that_are_not_yet_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
     lines = drawn(snapshot(begun, left_s=None), monkeypatch)
     assert "left" not in lines[0]
@@ -197,7 +199,7 @@ def test_the_summary_after_a_spent_budget_says_that_only_a_greater_one_resumes_t
     assert "stopped by Ctrl-C; the same command resumes" in stopped
 
 
-def test_a_refused_confirmation_is_a_failure_and_is_reported_even_with_the_option_quiet() -> None:
+def test_a_sweep_that_refused_to_confirm_trials_has_failed_and_says_so_even_if_quiet() -> None:
     refused = result(not_confirmed="cost.budget is spent")
     line = "the best trials were not confirmed: cost.budget is spent"
     assert line in screen.summary(refused)
@@ -269,6 +271,6 @@ def test_the_summary_counts_the_trials_of_this_call_and_those_of_the_study() -> 
     assert repeated == "this call ran no trials; the study has 2 completed"
 
 
-def test_the_summary_counts_the_runs_on_fresh_seeds_of_this_call() -> None:
+def test_the_summary_counts_trials_and_runs_on_fresh_seeds_of_this_command_separately() -> None:
     confirmed = screen.summary(result(confirmed_here={"completed": 6})).strip()
     assert confirmed.startswith("2 completed, and 6 completed on fresh seeds in 2h00m\n")

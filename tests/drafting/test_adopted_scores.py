@@ -10,7 +10,7 @@ from studies import small_settings
 
 from sweeper.drafting.adopting import adopted
 from sweeper.drafting.observed_run import ObservedRun, made_of
-from sweeper.drafting.scores.score_guesses import Code
+from sweeper.drafting.scores.score_guesses import Code, Source
 from sweeper.drafting.scores.seen_scores import SeenScore
 from sweeper.execution.workload import Workload
 from sweeper.kernels import inject
@@ -97,7 +97,7 @@ def test_logged_values_of_libraries_are_left_out_if_the_parameters_file_has_repo
 
 def test_an_observed_run_has_the_value_of_a_last_expression_even_if_it_is_no_likely_score() -> None:
     shown = SeenScore(
-        name="f", how="shown", cell=1, at=0, values=[0.5], key="expression", text="f(x)"
+        name="f", source=Source.SHOWN, cell=1, at=0, values=[0.5], key="expression", text="f(x)"
     )
     run = ObservedRun(
         file=Path("n.ipynb"),

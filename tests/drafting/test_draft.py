@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sweeper.drafting.draft import draft
-from sweeper.drafting.scores.score_guesses import Score
+from sweeper.drafting.scores.score_guesses import Score, Source
 from sweeper.drafting.space.spaces import another_value, rows
 from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
@@ -28,7 +28,7 @@ def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
     Check that they fit the notebook, and that the first start trial has the notebook's values.
     """
     file = folder / "drafted.yml"
-    file.write_text(draft(notebook), encoding="utf-8")
+    file.write_text(draft(notebook).text, encoding="utf-8")
     loaded = Settings.load(file)
     notebook.check_names(dict.fromkeys(loaded.space, "draft"))
     scope: dict[str, Any] = {}
@@ -193,7 +193,7 @@ def test_without_a_parameters_cell_the_arguments_of_calls_that_the_score_depends
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
     file = tmp_path / "n.yml"
-    file.write_text(draft(ResearchNotebook(path)))
+    file.write_text(draft(ResearchNotebook(path)).text)
     settings = Settings.load(file)
     ResearchNotebook(path).check_names(settings.sources)
     assert list(settings.space) == space
@@ -319,11 +319,11 @@ def test_a_value_is_swept_depending_on_the_library_call_or_training_code_that_re
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
     file = tmp_path / "n.yml"
-    file.write_text(draft(ResearchNotebook(path)))
+    file.write_text(draft(ResearchNotebook(path)).text)
     assert list(Settings.load(file).space) == space
 
 
-def test_params_of_the_same_name_in_two_models_without_a_score_are_both_comments_of_the_draft(
+def test_arguments_c_of_two_models_that_do_not_affect_the_score_are_both_comments_of_the_draft(
     tmp_path: Path,
 ) -> None:
     models = "from sklearn import svm, linear_model, tree\na = svm.SVC(C=3.0)"
@@ -333,7 +333,7 @@ def test_params_of_the_same_name_in_two_models_without_a_score_are_both_comments
         "acc = tree.DecisionTreeClassifier(max_depth=3).fit(1, 2).score(1, 2)",
         parameters="",
     )
-    text = draft(ResearchNotebook(path))
+    text = draft(ResearchNotebook(path)).text
     assert "# SVC.C: " in text
     assert "# LogisticRegression.C: " in text
 
@@ -348,7 +348,7 @@ def test_the_refusal_says_why_a_learning_rate_with_two_assignments_is_not_swept(
     assert "eta is assigned in code cell 1, line 1, and in code cell 1, line 2" in str(raised.value)
 
 
-def test_each_row_of_the_table_of_ranges_has_one_kind_of_range_and_names_its_source() -> None:
+def test_each_row_of_the_table_of_drafted_ranges_has_one_kind_of_range_and_a_source() -> None:
     for row in rows():
         kinds = [row.range, row.around, row.plus_minus, row.sizes, row.choices]
         kinds += [row.usual, row.not_swept]
@@ -373,11 +373,16 @@ def test_a_drafted_pattern_keeps_invisible_characters_such_as_a_zero_width_joine
 ) -> None:
     pattern = "👩\u200d💻 accuracy: (.*)"
     score = Score(
-        name="accuracy", how="printed", at=0, key="pattern", text=pattern, direction="maximize"
+        name="accuracy",
+        source=Source.PRINTED,
+        at=0,
+        key="pattern",
+        text=pattern,
+        direction="maximize",
     )
     file = tmp_path / "drafted.yml"
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="lr = 0.1"))
-    file.write_text(draft(notebook, seen=[score]), encoding="utf-8")
+    file.write_text(draft(notebook, seen=[score]).text, encoding="utf-8")
     assert Settings.load(file).scores["accuracy"].pattern == pattern
 
 
@@ -386,7 +391,7 @@ def test_a_score_that_each_trial_would_compute_again_is_a_comment_unless_it_is_t
 ) -> None:
     called = Score(
         name="f1",
-        how="shown",
+        source=Source.SHOWN,
         at=0,
         key="expression",
         text="f(x)",
@@ -394,9 +399,14 @@ def test_a_score_that_each_trial_would_compute_again_is_a_comment_unless_it_is_t
         is_called=True,
     )
     free = Score(
-        name="loss", how="printed", at=0, key="pattern", text="loss (.*)", direction="minimize"
+        name="loss",
+        source=Source.PRINTED,
+        at=0,
+        key="pattern",
+        text="loss (.*)",
+        direction="minimize",
     )
-    plain = Score(name="accuracy", how="variable", at=0, direction="maximize")
+    plain = Score(name="accuracy", source=Source.VARIABLE, at=0, direction="maximize")
     file = tmp_path / "drafted.yml"
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="lr = 0.1"))
     for scores, kept in (
@@ -404,7 +414,7 @@ def test_a_score_that_each_trial_would_compute_again_is_a_comment_unless_it_is_t
         ([called, free], {"f1", "loss"}),
         ([free, called], {"loss"}),
     ):
-        text = draft(notebook, seen=scores)
+        text = draft(notebook, seen=scores).text
         file.write_text(text, encoding="utf-8")
         assert Settings.load(file).scores.keys() == kept
         assert "f1: {expression: 'f(x)'}" in text
@@ -432,7 +442,7 @@ def test_numbers_of_unknown_range_are_swept_only_from_a_cell_tagged_parameters(
             "python3",
             "choose what to vary, and assign it in a cell that is tagged `parameters`",
         ),
-        ("lr = ", "python", "a range is known; code cell 1, line 1: invalid syntax"),
+        ("lr = ", "python", "swept in a known range; code cell 1, line 1: invalid syntax"),
         ("lr <- 0.1", "R", "language is R; write the parameters file by hand"),
     ],
 )
@@ -455,7 +465,7 @@ def test_a_draft_says_that_the_seed_stays_the_same_in_the_search_only_if_trials_
     for seed, is_kept in {"seed": False, "SEED": True}.items():
         parameters = f"lr = 0.1\n{seed} = 0"
         path = write_notebook(tmp_path / "n.ipynb", cell.format(seed), parameters=parameters)
-        assert ("the search keeps it" in draft(ResearchNotebook(path))) == is_kept
+        assert ("the search keeps it" in draft(ResearchNotebook(path)).text) == is_kept
 
 
 def test_a_draft_states_each_value_of_the_notebook_in_a_comment_and_hides_a_secret(
@@ -465,7 +475,7 @@ def test_a_draft_states_each_value_of_the_notebook_in_a_comment_and_hides_a_secr
     source += "\napi_key = 'abcdef123'"
     cell = "import sweeper\nsweeper.report(0, val_loss=1, val_acc=0.5)"
     path = write_notebook(tmp_path / "n.ipynb", cell, parameters=source)
-    assert draft(ResearchNotebook(path)).replace(str(path), "n.ipynb") == (
+    assert draft(ResearchNotebook(path)).text.replace(str(path), "n.ipynb") == (
         """\
 # A draft for n.ipynb, to be edited: ranges and score are guesses.
 
@@ -532,11 +542,11 @@ def test_a_draft_says_whether_a_training_sets_no_seed_or_which_seed_it_sets(
 ) -> None:
     imports = "import torch\nfrom sklearn.model_selection import train_test_split\n"
     notebook = write_notebook(tmp_path / "n.ipynb", imports + cell, parameters="lr = 0.1")
-    head = draft(ResearchNotebook(notebook)).partition("study:")[0]
+    head = draft(ResearchNotebook(notebook)).text.partition("study:")[0]
     assert ("seed" in head) is (line is not None) and (line or "") in head
 
 
-def test_a_draft_with_no_more_combinations_than_trials_runs_each_combination_once(
+def test_a_draft_uses_a_grid_if_the_usual_number_of_trials_covers_all_combinations(
     tmp_path: Path,
 ) -> None:
     training = "model.fit(x, batch_size=batch_size)"

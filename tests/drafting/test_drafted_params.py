@@ -235,7 +235,7 @@ def test_each_drafted_parameter_changes_the_score_if_its_value_is_replaced(
         with pytest.raises(NotebookError):
             draft(notebook)
         return
-    file.write_text(draft(notebook))
+    file.write_text(draft(notebook).text)
     settings = Settings.load(file)
     notebook.check_names(settings.sources)
     assert names is None or {*settings.space} == {*names}
@@ -268,7 +268,7 @@ def test_a_value_is_swept_if_a_local_module_passes_it_to_the_model_that_is_used(
         "from model import Model\nw_ridge, C, unused = 5.0, 2.0, 0.1",
         "m = Model('ridge', a=w_ridge, C=C)\nacc = m.model.score(X, y)",
     ]
-    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))).text
     space = text.partition("space:")[2].partition("start:")[0]
     assert "sklearn.linear_model.Ridge(alpha=)" in space
     assert "C:" not in space and "unused" not in space
@@ -277,7 +277,7 @@ def test_a_value_is_swept_if_a_local_module_passes_it_to_the_model_that_is_used(
 def test_of_several_batch_sizes_only_the_first_is_swept(tmp_path: Path) -> None:
     loaders = "train = DataLoader(a, batch_size=32)\ntest = DataLoader(b, batch_size=256)"
     cells = ["from torch.utils.data import DataLoader", loaders, "val_loss = f(train, test)"]
-    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))).text
     before, _, after = text.partition("# Not swept")
     assert "train.batch_size" in before and "test.batch_size" not in before
     assert "test.batch_size" in after
@@ -298,7 +298,7 @@ def test_a_factor_of_an_update_step_is_recognized_as_a_learning_rate(
 ) -> None:
     model = f"class M:\n  def learn(self, x, y, s, rate):\n    {step}"
     cells = [model, "m = M()\nm.learn(1, 2, 0, rate=0.125)\nval_loss = m.w"]
-    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))).text
     assert "rate: {low: 0.0125, high: 1.0, log: true}" in text
 
 
@@ -308,7 +308,7 @@ def test_the_decay_of_a_moving_average_is_not_taken_for_a_learning_rate(tmp_path
         "    self.m = beta1 * self.m + (1 - beta1) * g\n    self.w -= rate * self.m"
     )
     cells = [model, "m = M()\nm.learn(1, beta1=0.9, rate=0.125)\nval_loss = m.w"]
-    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))).text
     assert "beta1: {low: 0.5, high: 0.99}" in text and "rate: {low: 0.0125, high: 1.0" in text
 
 
@@ -334,17 +334,17 @@ def test_the_population_size_and_mutation_probability_of_an_evolutionary_search_
         "  return people[0]"
     )
     cells = [evolution, "cost = evolve(population_size=64, chance=0.25, rounds=9)"]
-    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))).text
     space = text.partition("space:")[2].partition("# Not swept")[0]
     assert "population_size: [16, 32, 64, 128, 256]" in space and "chance: {low: 0.0625" in space
 
 
-def test_the_range_of_the_number_of_components_ends_at_the_notebooks_own_number(
+def test_the_drafted_range_of_n_components_of_pca_ends_at_the_number_in_the_notebook(
     tmp_path: Path,
 ) -> None:
     pca = "from sklearn.decomposition import PCA\nacc = f(PCA(n_components={}))"
     file = tmp_path / "n.yml"
-    file.write_text(draft(_notebook(tmp_path, [pca.format(4)], "")))
+    file.write_text(draft(_notebook(tmp_path, [pca.format(4)], "")).text)
     (components,) = Settings.load(file).space.values()
     assert (components.low, components.high) == (1, 4)  # type: ignore[union-attr]
     with pytest.raises(NotebookError):
@@ -369,6 +369,6 @@ def test_the_default_of_a_method_is_not_swept_if_all_its_calls_pass_another_valu
         "  def train(self, lr=0.5):\n    self.net.train()\n    self.w = 1 - lr"
     )
     cells = [model, "rate = 0.125\nt = Trainer(net)\nt.train(lr=rate)\nval_loss = t.w"]
-    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))).text
     space = text.partition("space:")[2].partition("# Not swept")[0]
     assert "0.125 in the notebook" in space and "0.5 in the notebook" not in space

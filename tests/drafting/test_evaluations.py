@@ -129,7 +129,7 @@ def test_a_size_or_a_setting_of_a_model_is_no_evaluation(code: str) -> None:
         "x0 = f()\n" + "\n".join(f"x{i + 1} = x{i} + x{i}" for i in range(30)) + "\nx = x30",
     ],
 )
-def test_a_number_whose_meaning_the_code_does_not_show_is_unknown(code: str) -> None:
+def test_a_number_whose_meaning_the_code_does_not_show_gets_the_kind_unknown(code: str) -> None:
     assert evaluations(code).of(ast.Name(id="x", ctx=ast.Load())).kind is Kind.UNKNOWN
 
 
@@ -168,12 +168,12 @@ def test_a_printed_value_is_recorded_with_the_text_before_it_however_the_text_is
     assert last.before == before
 
 
-def test_a_sum_of_numbers_is_printed_as_one_value() -> None:
+def test_a_print_of_a_sum_counts_as_one_printed_value() -> None:
     (printing,) = evaluations("print('loss:', mse + penalty)").printings
     assert ast.unparse(printing.value) == "mse + penalty"
 
 
-def test_results_of_a_loop_are_a_grid_only_if_each_pass_sets_another_param_value() -> None:
+def test_results_of_a_loop_are_a_grid_search_only_if_each_pass_sets_another_param_value() -> None:
     grid = "errors = []\nfor k in range(9):\n  m = KNN(n_neighbors=k)\n  errors.append(f(m))"
     assert evaluations(grid).is_grid("errors")
     epochs = "errors = []\nfor k in range(9):\n  step()\n  errors.append(f(m))"

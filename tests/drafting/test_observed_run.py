@@ -29,7 +29,7 @@ def drafted(folder: Path, *cells: str) -> Settings:
     write_notebook(folder / "study.ipynb", *cells, parameters="")
     notebook, run = observed(folder)
     file = folder / "drafted.yml"
-    file.write_text(run.drafted(notebook), encoding="utf-8")
+    file.write_text(run.drafted(notebook).text, encoding="utf-8")
     settings = Settings.load(file)
     notebook.check_names(dict.fromkeys(settings.space, "draft"))
     return settings
@@ -214,7 +214,9 @@ def test_of_several_models_the_one_with_the_most_params_in_the_notebook_is_swept
     assert (list(settings.objective), list(settings.space)) == (["acc_a"], ["a.C", "gamma"])
 
 
-def test_for_a_score_in_a_dict_only_the_params_of_its_own_model_are_swept(tmp_path: Path) -> None:
+def test_for_a_score_in_a_dict_only_params_of_the_model_with_this_score_are_swept(
+    tmp_path: Path,
+) -> None:
     models = "from sklearn.svm import SVC, SVR\na = SVC(C=3.0)\nb = SVR(C=2.0)"
     settings = drafted(tmp_path, models, "acc = {'one': 1 / (2 + a.C), 'two': 1 / (3 + b.C)}")
     assert list(settings.space) in (["SVC.C"], ["SVR.C", "SVR.epsilon"])
@@ -254,5 +256,5 @@ def test_the_tag_skip_is_advised_for_the_failing_cell_and_not_for_one_tagged_rai
 
 def test_a_notebook_whose_only_score_depends_on_no_param_is_refused(tmp_path: Path) -> None:
     svm = "from sklearn.svm import SVC\nother = SVC(C=3.0)"
-    with pytest.raises(NotebookError, match="leads to accuracy"):
+    with pytest.raises(NotebookError, match="changes accuracy"):
         drafted(tmp_path, svm, "accuracy = abs(-1 / 3)")

@@ -105,7 +105,7 @@ def _notebook(folder: Path, cell: str) -> ResearchNotebook:
 
 def _said(notebook: ResearchNotebook) -> str:
     try:
-        return draft(notebook)
+        return draft(notebook).text
     except NotebookError as error:
         return str(error)
 
@@ -117,7 +117,7 @@ def test_a_notebook_that_is_changed_as_the_remedy_says_can_be_swept(
     assert remedy in _said(_notebook(tmp_path, cell))
     notebook = _notebook(tmp_path, obeyed)
     file = tmp_path / "n.yml"
-    file.write_text(draft(notebook))
+    file.write_text(draft(notebook).text)
     settings = Settings.load(file)
     notebook.check_names(settings.sources)
     assert name in settings.space
@@ -143,10 +143,10 @@ def test_if_no_score_is_recognized_the_message_lists_the_numbers_that_depend_on_
     executed = tmp_path / "executed.ipynb"
     nbformat.write(node, executed)
     run = ObservedRun.read(executed, notebook)
-    with pytest.raises(NotebookError, match=r"name one of best_val = 0\.25 if .*best_val:min"):
+    with pytest.raises(NotebookError, match=r"is one of best_val = 0\.25, .*best_val:min"):
         _ = run.best
     assert (named := run.named("best_val")) is not None
-    assert "lr: " in run.drafted(notebook, chosen=named, direction="minimize")
+    assert "lr: " in run.drafted(notebook, chosen=named, direction="minimize").text
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ def test_a_loop_variable_is_reported_as_not_swept_only_if_the_loop_tries_numbers
 ) -> None:
     cell = f"{SVC}sizes = [16, 32]\nlrs = [0.1]\n{loop}\n    m = SVC(C=2.0).fit(X)"
     notebook = write_notebook(tmp_path / "n.ipynb", f"{cell}\nacc = m.score(X)")
-    text = draft(ResearchNotebook(notebook)).partition("space:")[2]
+    text = draft(ResearchNotebook(notebook)).text.partition("space:")[2]
     assert ("loop variable" in text or "assigned" in text) is is_told
 
 
 def test_a_draft_does_not_say_of_a_swept_value_that_it_cannot_be_swept(tmp_path: Path) -> None:
-    text = draft(_notebook(tmp_path, "class C:\n  hidden = 16\nacc = f(C.hidden)"))
+    text = draft(_notebook(tmp_path, "class C:\n  hidden = 16\nacc = f(C.hidden)")).text
     assert "C.hidden: " in text and "assigned only" not in text
 
 
@@ -200,7 +200,7 @@ def test_a_value_without_an_effect_on_the_score_is_in_the_draft_as_a_comment_tha
 ) -> None:
     cells = ["lr = 0.1\nweight_decay = 0.1", "acc = f(lr)\nplain = g(weight_decay)"]
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
-    text = draft(notebook)
+    text = draft(notebook).text
     (line,) = (line for line in text.splitlines() if "weight_decay" in line)
     file = tmp_path / "n.yml"
     file.write_text(text.replace(line, line.replace("# ", "", 1)))
@@ -256,7 +256,7 @@ def test_a_value_that_a_local_module_assigns_can_be_swept_after_the_change_that_
         after = "\n".join([*([imported] if "below" in remedy else []), assigned, rest])
     notebook = _notebook(tmp_path, after)
     file = tmp_path / "n.yml"
-    file.write_text(draft(notebook))
+    file.write_text(draft(notebook).text)
     settings = Settings.load(file)
     notebook.check_names(settings.sources)
     assert [*settings.space] == [name]

@@ -14,7 +14,7 @@ from IPython.utils.capture import capture_output
 
 from sweeper.drafting.scores.evaluations import Evaluations
 from sweeper.drafting.scores.printed import Text, printed_numbers, values_found
-from sweeper.drafting.scores.score_guesses import NOTHING, Code, Score
+from sweeper.drafting.scores.score_guesses import NOTHING, Code, Score, Source
 from sweeper.drafting.scores.seen_scores import Doubt, SeenScore, is_clear, seen_scores
 from sweeper.kernels.forking.zygote.in_kernel import WatchedNumbers
 from sweeper.notebooks.research import ResearchNotebook
@@ -79,7 +79,7 @@ def is_letter(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and node.id in {"a", "b", "c"}
 
 
-def test_a_score_that_is_computed_before_a_local_module_trains_is_doubted_as_early(
+def test_a_score_is_doubted_as_computed_too_early_if_a_local_module_trains_the_model_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "training_beside.py").write_text(
@@ -544,7 +544,7 @@ def test_a_printed_number_that_is_not_finite_is_listed_by_its_label_and_not_as_a
     assert {score.name for score in seen(tmp_path, TRAINED, *cells)} == {"val_loss", "test_loss"}
 
 
-def test_a_number_printed_after_only_a_counter_such_as_epoch_gets_the_name_printed(
+def test_a_number_printed_with_no_label_but_a_counter_such_as_epoch_is_named_printed(
     tmp_path: Path,
 ) -> None:
     cell = "def loss(e): return 3.5 / (e + 1)\nfor e in range(3): print(f'Epoch {e}: {loss(e)}')"
@@ -607,7 +607,7 @@ def test_a_number_printed_after_only_a_counter_such_as_epoch_gets_the_name_print
         ),
     ],
 )
-def test_different_numbers_with_the_same_value_are_all_listed(
+def test_equal_values_of_different_numbers_are_listed_as_separate_scores(
     tmp_path: Path, cells: Sequence[str], names: set[str]
 ) -> None:
     begin = "y = [1]\nacc = lambda y_true, y_pred, value: value"
@@ -731,7 +731,7 @@ def test_the_lines_that_lead_to_a_score_are_found_although_names_are_assigned_ag
             "steps = optim.Adam(model, lr=0.2)\nfit(model, steps)\nval_loss = model.loss",
         ]
     )
-    lines = code.lines(Score(name="val_loss", how="", at=len(code.statements) - 1))
+    lines = code.lines(Score(name="val_loss", source=Source.ASSIGNED, at=len(code.statements) - 1))
     assert {(3, 3), (3, 4), (4, 1), (4, 2)} <= lines
     assert not {(2, 1), (2, 2)} & lines
 
@@ -750,13 +750,13 @@ def test_a_score_depends_also_on_the_initial_value_of_a_variable_that_a_loop_upd
     cell: str,
 ) -> None:
     code = Code([cell])
-    assert (1, 1) in code.lines(Score(name="acc", how="", at=2))
+    assert (1, 1) in code.lines(Score(name="acc", source=Source.ASSIGNED, at=2))
 
 
 def test_lines_of_a_branch_that_the_run_did_not_take_do_not_lead_to_the_score() -> None:
     branch = "if score < best:\n  model = Big(dropout=0.3)\nelse:\n  other = 1"
     cells = ["model = Small(0.1)", branch, "val_loss = model.loss"]
-    score = Score(name="val_loss", how="", at=2)
+    score = Score(name="val_loss", source=Source.ASSIGNED, at=2)
     assert (2, 2) in Code(cells).lines(score)
     assert (2, 2) not in Code(cells, {(2, 1): ["other"]}).lines(score)
     assert (2, 2) in Code(cells, {(2, 1): ["model"]}).lines(score)
@@ -830,7 +830,7 @@ def test_the_score_of_one_model_in_a_loop_over_models_depends_on_no_other_model(
     loop: str, name: str, own: str
 ) -> None:
     code = Code([f"{loop}\n  acc = results[n] = m.score(X)"])
-    score = Score(name=name, how="", at=len(code.statements) - 1)
+    score = Score(name=name, source=Source.ASSIGNED, at=len(code.statements) - 1)
     others = {
         part.id for _, it in code.passed_by(score) for part in ast.walk(it) if is_letter(part)
     }
@@ -839,22 +839,23 @@ def test_the_score_of_one_model_in_a_loop_over_models_depends_on_no_other_model(
 
 def test_after_a_loop_over_models_a_score_depends_on_the_last_or_the_named_model() -> None:
     code = Code(["lr = M(1)\nsvm = M(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
-    assert code.lines(Score(name="acc", how="", at=2)) == {(1, 2), (2, 1), (2, 2)}
+    assert code.lines(Score(name="acc", source=Source.ASSIGNED, at=2)) == {(1, 2), (2, 1), (2, 2)}
     code = Code(["lr = Ridge(1)\nsvm = SVR(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
-    assert code.lines(Score(name="lr_acc", how="", at=2)) == {(1, 1), (2, 1), (2, 2)}
+    of_ridge = Score(name="lr_acc", source=Source.ASSIGNED, at=2)
+    assert code.lines(of_ridge) == {(1, 1), (2, 1), (2, 2)}
 
 
-def test_a_score_of_a_loop_depends_on_all_arrays_that_were_joined_before_the_loop() -> None:
+def test_a_score_in_a_loop_over_folds_of_joined_arrays_depends_on_the_code_of_each_array() -> None:
     for join in ("np.hstack([X1, X2])", "concat([X1, X2])"):
         loop = "for tr, te in KFold(5).split(X, y):\n  acc = fit(X[tr]).score(X[te])"
         code = Code(["X1 = Tfidf(500)\nX2 = g(data)", f"X = {join}", loop])
-        lines = code.lines(Score(name="acc", how="", at=3))
+        lines = code.lines(Score(name="acc", source=Source.ASSIGNED, at=3))
         assert {(1, 1), (1, 2), (2, 1)} <= lines
 
 
 def test_a_score_depends_on_the_value_that_a_global_variable_has_when_a_function_reads_it() -> None:
     cells = ["size = 4\ndef batch(): return data[:size]", "size = 128\nval_loss = f(batch())"]
-    lines = Code(cells).lines(Score(name="val_loss", how="", at=3))
+    lines = Code(cells).lines(Score(name="val_loss", source=Source.ASSIGNED, at=3))
     assert (2, 1) in lines and (1, 1) not in lines
 
 
@@ -902,7 +903,7 @@ FOLDS = "f1 = []\nfor k, (tr, te) in enumerate(Folds().split(X)):\n  m = Model()
         (f"sum = 0\n{FOLDS}  f1.append(f1_score(y, k))\nf1", "f1[-1]", 0.5, Doubt.ITEM.value),
     ],
 )
-def test_a_list_of_fold_scores_is_read_as_its_mean_or_described_as_only_its_last_value(
+def test_a_list_of_scores_is_read_as_the_mean_of_folds_or_described_as_only_the_last_item(
     tmp_path: Path, code: str, text: str, value: float, about: str
 ) -> None:
     (score,) = seen(tmp_path, TRAINED, FOLDED, code)
@@ -920,7 +921,7 @@ def test_a_list_of_fold_scores_is_read_as_its_mean_or_described_as_only_its_last
         ("mean_absolute_error(y, predict(X[va], k))", False),
     ],
 )
-def test_an_error_of_folds_is_of_the_training_data_only_if_it_is_of_the_training_rows(
+def test_an_error_in_cross_validation_is_a_training_score_only_if_computed_on_training_rows(
     tmp_path: Path, metric: str, is_of_training: bool
 ) -> None:
     begin = (
@@ -938,7 +939,7 @@ def test_an_error_of_folds_is_of_the_training_data_only_if_it_is_of_the_training
     assert {Doubt.TRAINING in score.doubts for score in (mean, last)} == {is_of_training}
 
 
-def test_a_score_of_test_rows_is_a_test_score_although_their_variable_had_rows_of_a_fold_before(
+def test_a_score_on_test_rows_is_a_test_score_even_if_a_loop_over_folds_used_the_same_variable(
     tmp_path: Path,
 ) -> None:
     begin = "from sklearn.metrics import accuracy_score\nX = y = np.array([1, 2])"
@@ -952,14 +953,11 @@ def test_a_score_of_test_rows_is_a_test_score_although_their_variable_had_rows_o
     assert "a test score" in acc.about
 
 
-def test_a_displayed_cross_validation_is_called_again_in_each_trial_and_a_list_in_a_variable_is_not(
+def test_trials_call_a_displayed_cross_validation_again_but_not_the_code_of_a_displayed_list(
     tmp_path: Path,
 ) -> None:
     shown, kept = "cross_val_score(1, X)", f"{FOLDS}  f1.append(f1_score(y, k))\nf1"
-    is_called = {
-        code: seen(tmp_path, TRAINED, FOLDED, code)[0].as_score().is_called
-        for code in (shown, kept)
-    }
+    is_called = {code: seen(tmp_path, TRAINED, FOLDED, code)[0].is_called for code in (shown, kept)}
     assert is_called == {shown: True, kept: False}
 
 
@@ -979,7 +977,9 @@ def test_scores_of_batches_or_epochs_in_a_list_are_not_averaged_like_those_of_fo
     assert [score.text for score in seen(tmp_path, TRAINED, FOLDED, code)] == ["acc[-1]"]
 
 
-def test_a_mean_is_listed_before_the_last_item_of_a_list(tmp_path: Path) -> None:
+def test_a_mean_reward_is_listed_as_a_score_before_the_last_item_of_a_list_of_rewards(
+    tmp_path: Path,
+) -> None:
     stats = "stats = {'rewards': [1.5, 9.5, 0.5], 'mean_reward': abs(3.75)}"
     found = seen(tmp_path, TRAINED, f"{stats}\nModel().fit()")
     assert [score.text for score in found] == ["stats['mean_reward']", "stats['rewards'][-1]"]
@@ -1001,7 +1001,7 @@ def test_a_training_loop_counts_as_changing_its_model_but_not_its_data_loader() 
         train,
         "val_loss = net.loss",
     ]
-    lines = Code(cells).lines(Score(name="val_loss", how="", at=7))
+    lines = Code(cells).lines(Score(name="val_loss", source=Source.ASSIGNED, at=7))
     assert {(1, 1), (3, 1), (3, 2)} <= lines and not {(1, 2), (1, 3)} & lines
 
 
@@ -1013,7 +1013,9 @@ def test_a_result_of_evaluate_named_score_has_no_direction_and_is_not_used_witho
     assert not is_clear(found)
 
 
-def test_the_last_numbered_data_set_of_a_booster_is_not_its_training_data(tmp_path: Path) -> None:
+def test_the_last_numbered_evaluation_set_of_a_booster_is_not_taken_for_training_data(
+    tmp_path: Path,
+) -> None:
     model = "from unittest.mock import Mock\nmodel = Mock()"
     logged = {"validation_0-logloss": [0.5, 0.3, 0.1], "validation_1-logloss": [0.6, 0.4, 0.3]}
     found = seen(tmp_path, model, "model.fit(1, eval_set=[(1, 2), (3, 4)])", logged=logged)
@@ -1033,7 +1035,7 @@ def test_a_metric_that_a_library_has_logged_is_read_from_its_log_and_not_compute
         ("eval_accuracy", ""),
         ("eval_loss", "expression"),
     ]
-    assert found[1].as_score().is_called and not found[0].as_score().is_called
+    assert found[1].is_called and not found[0].is_called
 
 
 def test_a_displayed_test_accuracy_and_an_equal_logged_accuracy_are_two_scores(
@@ -1042,7 +1044,7 @@ def test_a_displayed_test_accuracy_and_an_equal_logged_accuracy_are_two_scores(
     made = f"{EVALUATING.format([0.375, 1.0])}\nm.compile(loss='mse', metrics=['accuracy'])"
     cells = [TRAINED, made, "m.evaluate('X_test')"]
     found = seen(tmp_path, *cells, logged={"accuracy": [0.5, 1.0]})
-    assert sorted(score.how for score in found) == ["logged by a library", "shown"]
+    assert sorted(score.origin for score in found) == ["logged by a library", "shown"]
 
 
 def test_a_loss_that_evaluate_returns_is_a_score_although_its_name_contains_total(

@@ -78,7 +78,7 @@ def test_a_backward_pass_or_optimizer_step_changes_its_model_and_optimizer_and_n
     assert sorted([*found.values()][-1]) == changed
 
 
-def test_outputs_prints_and_future_imports_are_the_same_in_a_watched_kernel() -> None:
+def test_recording_which_objects_change_alters_no_result_no_print_and_no_future_import() -> None:
     future = "from __future__ import annotations\ndef f(x: Unknown): return x\nf(2)"
     found, printed, results = changes(future, "print(f(3)); f(4)", "%timeit -n 1 -r 1 f(5)")
     assert results == [2, 4, None]

@@ -49,7 +49,7 @@ def test_sources_of_a_score_disagree_unless_rounding_percent_or_the_step_explain
     assert bool(disagreements("acc", [first, other])) is not agree
 
 
-def test_a_disagreement_is_reported_once_with_both_values_and_the_number_of_trials() -> None:
+def test_sources_that_disagree_on_a_score_in_two_trials_are_reported_in_one_sentence() -> None:
     pair = [given(NAMED, 0.47), given(LOGGED, 1.0, [1.0])]
     found = {run_id: disagreements("acc", pair) for run_id in ("0003", "0001")}
     (sentence,) = disagreements_in_words(found)

@@ -47,7 +47,9 @@ def test_the_recorded_packages_are_those_of_the_interpreter_that_runs_the_kernel
     assert not {"gpus", "gpu_driver", "git"} & found.keys()
 
 
-def test_the_environment_lacks_python_if_the_interpreter_does_not_answer(tmp_path: Path) -> None:
+def test_the_recorded_environment_has_no_python_version_if_the_interpreter_does_not_run(
+    tmp_path: Path,
+) -> None:
     found = environment_of(
         interpreter=[f"{tmp_path}/python"], env={}, folder=tmp_path, threads=1, gpus=[]
     )
@@ -83,7 +85,7 @@ def test_the_git_state_is_none_without_a_commit_or_without_git(tmp_path: Path) -
     assert git_state(tmp_path, {"PATH": str(tmp_path)}) is None
 
 
-def test_the_facts_of_an_environment_are_texts_by_readable_names() -> None:
+def test_an_environment_is_described_in_words_with_gpus_threads_and_package_versions() -> None:
     python = {"version": "3.11.7", "packages": {"numpy": "2.0"}}
     assert environment_facts({"gpus": ["A100", "H200"], "threads": 2, "python": python}) == {
         "the GPU": "A100, H200",

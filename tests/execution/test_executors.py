@@ -57,7 +57,7 @@ class OneTrial:
         """Record nothing."""
 
 
-def test_slots_ask_for_a_trial_once_more_after_a_frozen_trial_ended_outside_of_a_slot() -> None:
+def test_a_slot_asks_once_more_for_a_trial_if_a_frozen_trial_ended_without_a_slot() -> None:
     one: Any = OneTrial()
     with ThreadPoolExecutor(1) as threads:
         trials = _Trials(one, one, threads)

@@ -76,7 +76,7 @@ def test_an_error_in_a_sweep_leaves_neither_its_private_folder_nor_its_guard_pro
 
 @pytest.mark.slow  # the test starts processes
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_while_the_private_folder_is_made_leaves_no_folder(
+def test_a_kill_while_a_sweep_makes_its_private_folder_leaves_no_folder(
     tmp_path: Path, moment: str
 ) -> None:
     code = (

@@ -161,7 +161,7 @@ def test_a_killed_process_counts_as_out_of_memory_only_if_the_system_ran_short_o
     assert judged(result).reason in (Reason.KERNEL_DIED, Reason.CELL_ERROR)
 
 
-def test_a_lost_loader_worker_ran_out_of_shared_memory_if_an_earlier_exception_says_so() -> None:
+def test_a_lost_data_loader_worker_lacked_shared_memory_if_an_earlier_exception_says_so() -> None:
     before = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is "
     before += "possible that dataloader's workers are out of shared memory. Please try to raise"
     lost = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"

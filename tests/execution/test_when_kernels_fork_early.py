@@ -39,7 +39,7 @@ SAVES = "sweeper.save_checkpoint(epoch=epoch)"
         (SAVES, "fork", 2, 20, None, True),
     ],
 )
-def test_no_kernel_is_forked_before_the_proof_if_trials_are_long_or_save_checkpoints(
+def test_kernels_are_forked_while_the_first_trial_runs_only_if_it_saves_time_and_loses_no_work(
     cell: str,
     kernels: str,
     slots: int,
@@ -71,7 +71,7 @@ def attempt_in_a_fork(folder: Path, verdict: Verdict) -> Attempt:
 @pytest.mark.parametrize(
     ("verdict", "ends_by"), [(Verdict.RUN_AGAIN, -signal.SIGKILL), (Verdict.PENDING, 0)]
 )
-def test_a_trial_that_runs_in_a_fork_is_killed_once_the_proof_of_forking_has_failed(
+def test_a_trial_in_a_forked_kernel_is_killed_if_forking_is_found_to_change_results(
     verdict: Verdict, ends_by: int, tmp_path: Path
 ) -> None:
     attempt = attempt_in_a_fork(tmp_path, verdict)

@@ -18,6 +18,8 @@ from studies import until
 
 #: The folder with the programs of this environment.
 _PROGRAMS = Path(sys.executable).parent
+#: A server that has not ended this many seconds after SIGTERM is killed (chosen).
+_END_S = 20.0
 
 
 class Lab:
@@ -88,6 +90,10 @@ def opened_lab(folder: Path, browser: Any, settings: Path) -> Iterator[Lab]:
             yield Lab(url, browser)
         finally:
             server.terminate()
+            try:
+                server.wait(_END_S)
+            except subprocess.TimeoutExpired:  # An idle thread of anyio can keep the server alive.
+                server.kill()
 
 
 def _answers(url: str) -> bool:

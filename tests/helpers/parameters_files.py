@@ -228,7 +228,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     ),
     (OBJECTIVE + "space: {lr: [0.1, .nan]}", ["space.lr.1", "finite number", "got .nan"]),
     (OBJECTIVE + "space: {a: [[1, .inf], [2]]}", ["space.a.0", "finite", "got [1, .inf]"]),
-    (OBJECTIVE + "space: {a: [{1: 2}, [2]]}", ["space.a.0", "by text", "got {1: 2}"]),
+    (OBJECTIVE + "space: {a: [{1: 2}, [2]]}", ["space.a.0", "must be text", "got {1: 2}"]),
     (OBJECTIVE + "space: {a: [{x: 1, y: 2}, {y: 2, x: 1}]}", ["space.a", "is listed twice"]),
     # branches
     (

@@ -55,7 +55,7 @@ def test_a_sweep_is_stopped_when_its_budget_of_hours_is_spent_and_not_started_ag
     assert again.returncode == 0
 
 
-def test_the_hours_since_boot_before_the_guard_began_count_only_with_since_boot(
+def test_hours_between_boot_and_the_guards_start_count_only_with_the_option_since_boot(
     tmp_path: Path,
 ) -> None:
     limit = budget_guard.uptime_hours() / 2
@@ -66,7 +66,7 @@ def test_the_hours_since_boot_before_the_guard_began_count_only_with_since_boot(
     assert "the sweep is not started" in rented.communicate(timeout=60)[1]
 
 
-def test_the_guard_passes_an_interruption_to_the_sweep_and_returns_its_exit_code(
+def test_the_budget_guard_passes_sigterm_to_the_sweep_and_returns_its_exit_code(
     tmp_path: Path,
 ) -> None:
     guard = guarded(tmp_path, hours=1e9)
@@ -92,7 +92,7 @@ def test_the_hours_of_a_preempted_machine_count_on_the_machine_that_replaces_it(
     assert second.spent_hours(1.5) == 4.5
 
 
-def test_a_damaged_ledger_is_refused_and_not_replaced(tmp_path: Path) -> None:
+def test_a_damaged_ledger_of_spent_hours_is_refused_and_not_replaced(tmp_path: Path) -> None:
     place = tmp_path / "ledger.json"
     place.write_text('{"hours": 3}')
     with pytest.raises(DamagedLedger, match="is damaged; it should read"):

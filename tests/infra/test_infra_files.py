@@ -32,7 +32,7 @@ def loaded(file: str) -> dict[str, Any]:
     return dict(YAML(typ="safe").load((INFRA / file).read_text("utf-8")))
 
 
-def test_the_tracker_is_permanent_the_worker_is_preemptible_and_no_credentials_are_copied() -> None:
+def test_the_worker_is_preemptible_the_tracker_is_not_and_machines_use_service_accounts() -> None:
     tracker, worker = (loaded(f"{kind}.yaml")["resources"] for kind in ("tracker", "worker"))
     assert tracker["use_spot"] is False
     assert tracker["autostop"]["down"] is True
@@ -45,7 +45,7 @@ def test_the_tracker_is_permanent_the_worker_is_preemptible_and_no_credentials_a
     assert config["jobs"]["controller"]["autostop"]["down"] is True
 
 
-def test_only_the_port_of_ssh_is_open() -> None:
+def test_no_infra_file_opens_a_port_to_other_machines() -> None:
     assert not any("ports" in loaded(f"{it}.yaml")["resources"] for it in ("tracker", "worker"))
     texts = {name(path): path.read_text("utf-8") for path in FILES if path.suffix != ".md"}
     assert [file for file, text in texts.items() if "0.0.0.0" in text or "::/0" in text] == []
@@ -55,7 +55,7 @@ def test_only_the_port_of_ssh_is_open() -> None:
     assert [file for file, text in texts.items() if re.search(r"(?m)^EXPOSE|ingress", text)] == []
 
 
-def test_no_file_contains_a_secret() -> None:
+def test_no_infra_file_contains_a_secret() -> None:
     assert [name(path) for path in FILES if SECRET.search(path.read_text("utf-8"))] == []
 
 

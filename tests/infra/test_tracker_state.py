@@ -76,7 +76,9 @@ def test_a_restarted_machine_keeps_its_file_that_is_newer_than_the_saved_copy(
     save(db, copy)
 
 
-def test_a_tracker_that_was_replaced_saves_no_more(db: Path, bucket: str, tmp_path: Path) -> None:
+def test_a_tracker_that_another_machine_has_replaced_can_neither_save_nor_restore(
+    db: Path, bucket: str, tmp_path: Path
+) -> None:
     copy = begin(db, bucket, 1)
     second = tmp_path / "second" / "mlflow.db"
     restore(second, copy)
@@ -105,7 +107,7 @@ def die(*_: object) -> None:
 
 
 @pytest.mark.parametrize("is_sent", [False, True])
-def test_a_save_that_is_killed_leaves_a_complete_copy(
+def test_a_save_of_the_tracker_that_is_killed_leaves_a_complete_copy(
     is_sent: bool, db: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = begin(db, bucket, 1)
@@ -120,7 +122,7 @@ def test_a_save_that_is_killed_leaves_a_complete_copy(
 
 
 @pytest.mark.parametrize("step", ["get", "take"])
-def test_a_restoration_that_is_killed_changes_no_owner_and_can_be_repeated(
+def test_a_killed_restoration_of_a_tracker_leaves_the_old_machine_as_owner_and_can_be_repeated(
     step: str, db: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = begin(db, bucket, 1, 2)
@@ -156,7 +158,9 @@ def test_at_sigterm_the_tracker_is_saved_once_more(db: Path, bucket: str, tmp_pa
     assert values(second) == [1, 2, 3]
 
 
-def test_the_tracker_ends_if_nothing_is_written_for_too_long(db: Path, bucket: str) -> None:
+def test_the_tracker_ends_if_nothing_is_written_to_mlflows_database_for_too_long(
+    db: Path, bucket: str
+) -> None:
     begin(db, bucket, 1)
     process = watching(db, bucket, "--idle-hours", "0.0001")
     assert "nothing has been written" in process.communicate(timeout=60)[1]
@@ -207,7 +211,7 @@ def authorised(url: str, tmp_path: Path) -> str:
     return file.read_text()
 
 
-def test_a_worker_may_open_one_port_and_nothing_else(
+def test_a_workers_key_permits_one_port_of_the_tracker_and_nothing_else(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = tmp_path / "known_hosts"
@@ -219,13 +223,15 @@ def test_a_worker_may_open_one_port_and_nothing_else(
     assert authorised(url, tmp_path) == f"{rule} {KEY}\n"
 
 
-def test_a_new_tracker_removes_the_keys_of_an_earlier_one(url: str, tmp_path: Path) -> None:
+def test_a_new_tracker_removes_the_worker_keys_of_an_earlier_tracker(
+    url: str, tmp_path: Path
+) -> None:
     tunnel_keys.offer(url, "worker-1", str(tmp_path / "worker.pub"), str(tmp_path / "known"))
     tunnel_keys.announce(url, "35.4.5.6", str(tmp_path / "host.pub"))
     assert list((tmp_path / "tracker" / "keys").iterdir()) == []
 
 
-def test_offering_a_workers_key_fails_if_no_tracker_has_announced_itself(tmp_path: Path) -> None:
+def test_a_worker_cannot_offer_its_key_if_no_tracker_has_announced_itself(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no tracker has announced itself in file://"):
         tunnel_keys.offer(f"file://{tmp_path}", "worker-1", "key", "known")
 

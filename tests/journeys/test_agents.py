@@ -55,7 +55,7 @@ def notebook(name: str, *cells: str) -> None:
     write_notebook(Path(name), *cells, parameters="x = 0.5\nseed = 0")
 
 
-def test_an_agent_gets_from_a_proposal_to_a_confirmed_winner_within_its_budget(
+def test_an_agent_can_sweep_compare_and_confirm_a_proposed_notebook_within_its_budget(
     parameters: Path,
 ) -> None:
     score = "import random\nval = x + random.Random(seed).gauss(0, 0.01)"

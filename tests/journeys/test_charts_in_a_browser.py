@@ -196,7 +196,7 @@ def test_the_history_is_drawn_over_time_if_the_reader_chooses_it(tmp_path: Path,
     until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) == all_min)
 
 
-def test_a_chart_over_a_categorical_param_has_boxes_and_spread_points(
+def test_a_chart_over_a_categorical_param_has_box_plots_and_points_spread_sideways(
     tmp_path: Path, page: Any
 ) -> None:
     open_page(page, write_page(tmp_path, [trial(tmp_path, n) for n in range(60)]))

@@ -61,7 +61,7 @@ def sweep(folder: Path, score: str) -> tuple[Any, list[str]]:
     return result, ended
 
 
-def test_outcomes_of_forked_kernels_are_recorded_only_after_a_forked_run_equals_a_started_one(
+def test_outcomes_of_forked_kernels_are_recorded_only_after_a_fork_equals_a_fresh_kernel(
     tmp_path: Path,
 ) -> None:
     result, ended = sweep(tmp_path, "val = x")

@@ -176,7 +176,7 @@ def test_printed_scores_are_read_live_and_prune_a_notebook_without_sweeper() -> 
     assert "[sweeper: pruned at step 5" in "".join(outputs[-1]["text"])
 
 
-def test_scores_of_a_halted_progress_bar_and_of_scrapbook_arrive_while_the_cell_runs() -> None:
+def test_scores_of_an_unfinished_progress_bar_and_of_scrapbook_arrive_while_the_cell_runs() -> None:
     glue = (
         "from IPython.display import display\nscrap = {'name': 'glued', 'data': 0.75}\n"
         "display({'application/scrapbook.scrap.json+json': scrap}, raw=True)"

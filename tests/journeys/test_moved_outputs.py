@@ -77,7 +77,7 @@ def test_a_moved_project_resumes_and_runs_no_trial_again(tmp_path: Path) -> None
     assert ablated.returncode == 0, ablated.stderr
 
 
-def test_a_moved_study_whose_database_is_lost_is_rebuilt_where_it_is(tmp_path: Path) -> None:
+def test_a_moved_study_whose_database_is_lost_is_rebuilt_in_the_new_folder(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     swept(first)
     first.rename(second)

@@ -28,7 +28,7 @@ kernels: fork
 """
 
 
-def test_a_project_with_its_own_environment_runs_there_and_resumes_at_another_path(
+def test_a_project_runs_with_the_environment_in_its_folder_and_resumes_after_it_was_moved(
     tmp_path: Path,
 ) -> None:
     first, second = tmp_path / "my project", tmp_path / "moved"

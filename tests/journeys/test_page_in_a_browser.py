@@ -236,7 +236,9 @@ def test_trials_can_be_filtered_by_state_and_word_and_the_best_is_first(
     assert "cell_error: ValueError: <b>too wide</b>" in page.locator("#trials").inner_text()
 
 
-def test_an_axis_can_be_moved_and_hidden_with_the_keyboard(index: Path, visit: Visit) -> None:
+def test_an_axis_of_the_page_can_be_moved_and_hidden_with_the_keyboard(
+    index: Path, visit: Visit
+) -> None:
     page = visit.open(index)
     axes = page.locator("#axes button")
     page.locator("#axes").get_by_role("button", name="lr", exact=True).focus()

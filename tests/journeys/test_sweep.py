@@ -65,7 +65,7 @@ def runs_by_name(result: Any) -> dict[str, Any]:
     return {run.info.run_name: run for run in runs}
 
 
-def test_a_score_is_the_same_float_everywhere_and_each_trial_has_one_mlflow_run() -> None:
+def test_a_score_is_the_same_float_in_result_study_notebook_and_its_only_mlflow_run() -> None:
     changes: dict[str, Any] = {
         "parameters": "x = 0.5\nkind = 'a'\ndepth = 1\nepochs = 1",
         "space": {
@@ -181,7 +181,9 @@ def start_endless(name: str) -> Command:
     return sweeping
 
 
-def test_a_sweep_whose_params_change_nothing_ends_after_three_trials(tmp_path: Path) -> None:
+def test_a_sweep_whose_params_do_not_affect_the_results_ends_after_three_trials(
+    tmp_path: Path,
+) -> None:
     words = project(
         "import math\nval = math.log(7)\nprint(val)", settings="study: {trials: 9}", folder=tmp_path
     )

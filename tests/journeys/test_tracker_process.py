@@ -69,7 +69,7 @@ def test_killing_the_process_that_writes_to_mlflow_loses_no_run_and_other_signal
     assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]
 
 
-def test_mlflows_store_is_created_once_an_obstacle_is_gone_and_no_trial_waits_for_it(
+def test_mlflows_store_is_created_as_soon_as_that_is_possible_and_no_trial_waits_for_it(
     tmp_path: Path,
 ) -> None:
     obstacle = tmp_path / "out" / "mlflow.db.lock"

@@ -41,7 +41,7 @@ def test_an_environment_is_chosen_by_its_folder_its_interpreter_or_a_command(
 
 
 def test_a_folder_without_an_interpreter_and_an_unknown_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(KernelError, match="contains no Python interpreter"):
+    with pytest.raises(KernelError, match="nor a folder with a Python interpreter"):
         chosen(tmp_path, str(tmp_path))
     with pytest.raises(KernelError, match=r"'nowhere' is not installed; installed: .*python3"):
         chosen(tmp_path, "nowhere")
@@ -98,7 +98,7 @@ def test_the_active_environment_runs_the_notebook_if_this_package_is_installed_e
     assert chosen(folder) == "python3", "this package is installed in the active environment"
 
 
-def test_an_active_environment_that_was_removed_does_not_count(
+def test_an_active_environment_that_was_removed_is_not_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project, conda = environment(tmp_path / ".venv"), environment(tmp_path / "conda")

@@ -38,7 +38,7 @@ def started_kernels() -> int:
     return sum("ipykernel_launcher" in it.cmdline() for it in psutil.Process().children())
 
 
-def test_the_next_kernel_is_kept_ready_if_kernels_are_started(tmp_path: Path) -> None:
+def test_the_next_kernel_is_started_ahead_if_kernels_are_not_forked(tmp_path: Path) -> None:
     with kernel_pool(tmp_path, imports=None) as pool:
         pool.prepare()
         until(lambda: started_kernels() == 1, "no kernel was started")
@@ -47,7 +47,7 @@ def test_the_next_kernel_is_kept_ready_if_kernels_are_started(tmp_path: Path) ->
         kernel.kill()
 
 
-def test_the_result_names_the_failed_cell_and_its_exception(tmp_path: Path) -> None:
+def test_the_result_of_a_kernel_names_the_failed_cell_and_its_exception(tmp_path: Path) -> None:
     source = write_notebook(tmp_path / "nb.ipynb", "1 + 1", "raise KeyError('x: y')")
     with kernel_pool(tmp_path, imports=None) as pool:
         node, result = run_alone(source, pool)
@@ -295,7 +295,9 @@ def test_a_kernel_does_not_import_a_debugger_but_its_notebook_can(
 
 
 @FORKED_OR_NOT
-def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_path: Path) -> None:
+def test_no_output_of_a_kernel_is_lost_while_the_process_that_reads_it_is_paused(
+    is_forked: bool, tmp_path: Path
+) -> None:
     # The cell prints several times what ZeroMQ and the system buffer for a slow reader.
     cell = (
         "import subprocess, time\n"

@@ -87,7 +87,7 @@ NESTED = {
         ("4:memory:/", VERSION_1, 24),
     ],
 )
-def test_free_memory_is_the_smallest_of_all_control_groups(
+def test_free_memory_is_the_smallest_amount_that_the_machine_or_any_control_group_leaves(
     tmp_path: Path, groups: str, limits: dict[str, str], gib: int
 ) -> None:
     root = machine(tmp_path, groups, **limits)
@@ -107,7 +107,7 @@ def test_free_memory_is_the_smallest_of_all_control_groups(
         ("0::/user/one", {}, "0::/user/two", True),
     ],
 )
-def test_two_processes_share_memory_only_if_both_are_in_the_control_group_with_the_limit(
+def test_another_process_shares_our_memory_unless_it_is_outside_of_our_limited_control_group(
     tmp_path: Path, groups: str, limits: dict[str, str], other: str, is_shared: bool
 ) -> None:
     root = machine(tmp_path, groups, **limits)

@@ -71,7 +71,7 @@ def test_the_memory_reservations_of_a_killed_sweep_no_longer_count(tmp_path: Pat
     assert [path.name for path in (tmp_path / "c").glob("*.json")] == []
 
 
-def test_a_sweep_is_not_blocked_while_another_sweep_reserves_gpu_memory(tmp_path: Path) -> None:
+def test_a_sweep_does_not_wait_while_another_sweep_is_reserving_gpu_memory(tmp_path: Path) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
     with here.gate() as is_mine:
         assert is_mine

@@ -70,7 +70,7 @@ def test_only_gpus_that_this_process_may_see_are_used(
     assert found("auto") == gpus
 
 
-def test_a_number_in_cuda_visible_devices_means_the_same_gpu_after_an_earlier_one_failed(
+def test_a_number_in_cuda_visible_devices_means_the_same_gpu_although_another_gpu_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = StatedDriver("GPU-0", "GPU-1", "MIG-2", "GPU-3")
@@ -81,7 +81,7 @@ def test_a_number_in_cuda_visible_devices_means_the_same_gpu_after_an_earlier_on
     assert chosen_gpus(wanted(), driver) == []
 
 
-def test_without_cuda_visible_devices_gpu_numbers_in_a_file_are_those_of_nvidia_smi() -> None:
+def test_without_cuda_visible_devices_gpu_numbers_in_settings_are_those_of_nvidia_smi() -> None:
     driver = StatedDriver("GPU-0", "MIG-1", "MIG-2", "GPU-2")
     parts = [replace(gpu, number=1) for gpu in driver.gpus[1:3]]
     driver.gpus = [*parts, replace(driver.gpus[3], number=2)]  # GPU 0 has failed
@@ -91,7 +91,7 @@ def test_without_cuda_visible_devices_gpu_numbers_in_a_file_are_those_of_nvidia_
         chosen_gpus(wanted([0]), driver)
 
 
-def test_with_cuda_visible_devices_gpu_numbers_in_a_file_are_positions_in_that_list(
+def test_with_cuda_visible_devices_gpu_numbers_in_settings_are_positions_in_that_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")

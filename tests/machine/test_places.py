@@ -184,7 +184,7 @@ def test_the_environment_of_kernels_fixes_threads_hash_seed_and_cublas_for_equal
     assert env["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
-def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
+def test_environment_variables_keep_libraries_from_reserving_most_of_a_gpu_in_advance(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
@@ -242,7 +242,7 @@ def test_a_stop_ends_a_trials_wait_for_an_empty_machine_and_lets_later_trials_be
     after.begun()
 
 
-def test_a_trial_ran_short_of_memory_only_if_the_system_killed_a_process_after_it_began(
+def test_a_trial_ran_short_of_memory_only_if_an_out_of_memory_kill_followed_its_begin(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "proc").mkdir()
@@ -380,7 +380,7 @@ def test_the_first_trial_is_alone_on_a_gpu_until_its_memory_peak_is_known_then_o
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
 
-def test_the_memory_peak_of_a_trial_without_reports_is_known_once_its_gpu_is_busy(
+def test_the_memory_peak_of_a_trial_without_reports_is_known_when_its_gpu_is_busy(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -515,7 +515,7 @@ def test_a_trial_is_infeasible_only_if_no_other_trial_used_the_memory_that_ran_o
             assert (settled.is_infeasible, settled.message) == (False, "why")
 
 
-def test_a_trial_next_to_other_workers_is_not_infeasible_for_lack_of_host_memory(
+def test_lack_of_host_memory_next_to_other_dask_workers_does_not_make_a_trial_infeasible(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_HOST_MEMORY, message="why")
@@ -725,7 +725,7 @@ def test_a_trial_that_needs_an_empty_gpu_asks_no_frozen_trial_to_leave_while_ano
     assert alone.asks(frozen)
 
 
-def test_no_frozen_trial_makes_room_on_a_gpu_that_another_sweep_or_program_fills(
+def test_no_frozen_trial_is_asked_to_leave_a_gpu_that_other_sweeps_or_programs_fill(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -810,7 +810,7 @@ def test_a_running_trial_whose_memory_cannot_leave_the_gpu_is_not_frozen_while_o
     assert places.machine_of(first.begun()).blocked() == Blocked()
 
 
-def test_before_a_trial_that_cannot_leave_its_gpu_is_frozen_a_frozen_one_has_to_leave(
+def test_a_trial_that_stays_on_its_gpu_is_frozen_only_after_a_frozen_trial_has_left_the_gpu(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -865,7 +865,7 @@ def test_a_wait_for_a_gpu_of_another_sweep_is_logged_once_with_that_sweeps_proce
     assert_says(said, "0000 waits for", "another sweep", f"process {os.getpid()}")
 
 
-def test_a_wait_for_trials_of_the_same_sweep_is_not_logged(
+def test_a_wait_for_a_gpu_that_trials_of_the_same_sweep_use_is_not_logged(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     places = make("GPU-a")

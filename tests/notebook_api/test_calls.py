@@ -67,7 +67,7 @@ def test_the_trial_has_default_values_in_a_notebook_run_by_hand(
     assert trial.checkpoint_dir.absolute() == tmp_path / "checkpoints" / "by-hand"
 
 
-def test_in_a_sweep_the_call_trial_returns_what_the_environment_states(
+def test_in_a_sweep_the_call_trial_returns_what_an_environment_variable_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out" / "checkpoints" / "0007"
@@ -137,7 +137,7 @@ def test_a_report_needs_a_step_which_may_be_given_by_name() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 3.0, True, Decimal(4)])
-def test_any_whole_number_is_a_step(step: Any) -> None:
+def test_a_whole_number_of_any_type_can_be_a_step(step: Any) -> None:
     sweeper.report(step, acc=0.5)
 
 

@@ -102,7 +102,7 @@ def test_load_checkpoint_checks_its_arguments_even_if_there_is_no_checkpoint() -
         load_checkpoint(counter=Counter(), loader=[1, 2])
 
 
-def test_objects_are_restored_in_place_and_plain_values_returned() -> None:
+def test_load_checkpoint_restores_objects_in_place_and_returns_plain_values() -> None:
     history = [0.1 + 0.2, float("inf"), None, "a"]
     save_checkpoint(counter=Counter(3), epoch=7, history=history, best={"acc": 1})
     expected, counter = random.random(), Counter()
@@ -169,7 +169,7 @@ def test_the_random_state_of_numpy_is_restored_before_numpy_is_imported() -> Non
     ],
     ids=["function", "lock", "generator", "stateful"],
 )
-def test_a_value_that_cannot_be_stored_is_refused_and_leaves_no_file(
+def test_save_checkpoint_refuses_a_value_that_cannot_be_stored_and_leaves_no_file(
     value: Any, words: str
 ) -> None:
     with pytest.raises(TypeError, match=rf"save_checkpoint\(wrong=…\).*{words}"):
@@ -186,13 +186,14 @@ def test_loading_a_checkpoint_with_an_unknown_name_lists_the_saved_names(
 ) -> None:
     save_checkpoint(model=Counter(), other=Counter(), epoch=1)
     counter = Counter(5)
-    named = rf"{next(iter(wrong))}=….* one of model, other, whose .*000001\.ckpt, .* got a {kind}$"
+    name = next(iter(wrong))
+    named = rf"{name}=….* \(model, other in .*000001\.ckpt\) .* got {name} and a {kind}$"
     with pytest.raises(ValueError, match=named):
         load_checkpoint(other=counter, **wrong)
     assert counter.count == 5, "no object changes before all names are checked"
 
 
-def test_the_message_about_a_state_that_does_not_fit_gives_the_reason() -> None:
+def test_load_checkpoint_says_why_a_saved_state_does_not_fit_an_object() -> None:
     class Wider(Counter):
         def load_state_dict(self, state: dict[str, Any]) -> None:
             raise RuntimeError("size mismatch for weight")
@@ -209,7 +210,7 @@ def test_a_saved_state_that_is_not_restored_causes_a_warning() -> None:
     assert warned[0].filename == __file__
 
 
-def test_the_message_about_a_missing_class_names_the_file() -> None:
+def test_the_message_about_a_checkpoint_whose_class_is_not_defined_names_the_file() -> None:
     run_script(
         "import sweeper\nclass Lost: pass\nlost = Lost()\nsweeper.save_checkpoint(lost=lost)"
     )
@@ -347,7 +348,7 @@ READ_ONLY = """if True:
 """
 
 
-def test_a_trial_waits_for_a_read_only_folder_then_continues_without_the_checkpoint() -> None:
+def test_a_trial_waits_for_a_read_only_checkpoint_folder_then_continues_without_saving() -> None:
     folder = tempfile.mkdtemp(dir="/tmp")
     try:
         trial = json.dumps({"folder": f"{folder}/checkpoints"})

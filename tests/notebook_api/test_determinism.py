@@ -98,7 +98,7 @@ def test_the_batches_of_a_seeded_loader_do_not_depend_on_its_workers(
     assert same(epochs(num_workers=0), epochs(**workers))
 
 
-def test_a_random_collate_function_does_not_depend_on_the_workers() -> None:
+def test_random_numbers_of_a_collate_function_do_not_depend_on_the_number_of_workers() -> None:
     alone = epochs(num_workers=0, collate_fn=add_noise)
     assert same(alone, epochs(num_workers=2, collate_fn=add_noise))
     assert not same(alone, epochs(num_workers=0))
@@ -131,7 +131,7 @@ def test_the_augmentation_of_a_sample_does_not_depend_on_its_position_in_the_epo
     assert same([*seeded_loader(Augmented(), batch_size=None, seed=7)][:1], [ordered[0]])
 
 
-def test_a_seeded_loader_continues_at_the_epoch_that_set_epoch_was_given() -> None:
+def test_set_epoch_decides_at_which_epoch_a_seeded_loader_continues() -> None:
     loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
     loader.sampler.set_epoch(1)  # type: ignore[attr-defined]
     assert same([torch.cat(list(loader))], epochs()[1:])
@@ -230,7 +230,7 @@ def test_the_attributes_of_a_dataset_can_be_read_and_set_through_its_seeded_load
     assert not hasattr(dataset, "transform")
 
 
-def test_seed_everything_seeds_all_three_generators() -> None:
+def test_seed_everything_seeds_the_random_generators_of_python_numpy_and_torch() -> None:
     draws: list[Callable[[], float]] = [
         random.random,
         np.random.rand,
@@ -277,7 +277,9 @@ def test_seed_everything_sets_full_precision_of_matrix_products_and_warns_about_
         assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_tensorflow_is_seeded_if_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_everything_seeds_tensorflow_if_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seeds: list[int] = []
     tensorflow: Any = ModuleType("tensorflow")
     tensorflow.random = SimpleNamespace(set_seed=seeds.append)

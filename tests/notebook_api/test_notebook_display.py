@@ -117,7 +117,9 @@ def test_a_sparkline_continues_across_cells_until_a_loop_starts_again(
     assert line_of("lost", displayed[4][-1]).split() == ["lost", "inf"]
 
 
-def test_a_sparkline_has_at_most_24_bars_with_both_ends(displayed: Displayed) -> None:
+def test_a_sparkline_of_a_long_series_has_24_bars_from_the_first_value_to_the_last(
+    displayed: Displayed,
+) -> None:
     sparkline = line_of("long", displayed[5][-1]).split()[2]
     assert len(sparkline) == 24
     assert (sparkline[0], sparkline[-1]) == ("▁", "█")

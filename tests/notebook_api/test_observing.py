@@ -293,7 +293,7 @@ def test_a_wrong_call_of_a_replaced_function_raises_the_error_of_the_library() -
         writer.add_scalar("loss")
 
 
-def test_metrics_of_one_call_are_reported_together_because_a_report_may_end_the_trial(
+def test_metrics_of_one_mlflow_call_at_one_step_become_one_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Any] = []

@@ -257,11 +257,11 @@ def test_code_under_if_name_is_main_is_at_the_top_level(source: str, expected: s
         "def f():\n  if __name__ == '__main__':\n    lr = 0.1",
     ],
 )
-def test_code_that_a_kernel_may_never_run_cannot_be_swept(source: str) -> None:
+def test_a_variable_in_code_that_a_kernel_may_never_run_cannot_be_swept(source: str) -> None:
     assert Assignments([source]).why_not("lr") is not None
 
 
-def test_an_earlier_assignment_prevents_a_sweep_of_a_name_only_if_code_reads_its_value() -> None:
+def test_a_name_cannot_be_swept_if_code_reads_the_value_of_an_earlier_assignment() -> None:
     assert Assignments(["lr = f()\nlr = 0.1", "g(lr)"]).why_not("lr") is None
     assert "in code cell 1, line 1" in str(Assignments(["lr = f()\ng(lr)\nlr = 0.1"]).why_not("lr"))
 
@@ -299,7 +299,7 @@ def test_defaults_of_parameters_of_all_kinds_are_found() -> None:
         (["class N:\n  def f(self, C=5): g(C)", "n = N()\nn.f(C=k)", "getattr(n, 'f')()"], "C", []),
     ],
 )
-def test_a_default_that_all_calls_override_is_refused_with_the_call(
+def test_a_sweep_of_a_default_is_refused_with_the_call_only_if_all_calls_override_it(
     cells: list[str], name: str, parts: list[str]
 ) -> None:
     why = Assignments(cells).why_not(name)
@@ -350,7 +350,7 @@ def test_attributes_of_classes_and_objects_are_replaced(
         (["A['lr'] = 0.1", "A |= {'lr': 3}"], "code cell 2, line 1"),
     ],
 )
-def test_an_attribute_that_gets_another_value_is_refused_with_the_line(
+def test_a_sweep_of_an_attribute_that_has_another_value_elsewhere_is_refused_with_the_line(
     cells: list[str], place: str
 ) -> None:
     assert place in str(Assignments(cells).why_not("A.lr"))
@@ -524,7 +524,9 @@ def test_a_positional_argument_is_found_by_the_name_of_its_parameter(
         ("def t(c):\n  global lr\n  lr = 0.1\n  fit(lr)", False),
     ],
 )
-def test_a_local_variable_that_is_bound_once_can_be_swept(code: str, can_be_swept: bool) -> None:
+def test_a_variable_of_a_function_can_be_swept_only_if_it_is_local_and_bound_once(
+    code: str, can_be_swept: bool
+) -> None:
     assert (Assignments([code]).why_not("t.lr") is None) is can_be_swept
 
 
@@ -553,7 +555,7 @@ def test_an_argparse_option_that_the_notebook_itself_passes_is_refused(
     assert (why is not None) is is_passed
 
 
-def test_the_remedy_for_an_argparse_option_without_a_default_finds_it_by_its_second_flag() -> None:
+def test_an_argparse_option_is_found_by_its_second_flag_and_the_remedy_is_a_default() -> None:
     cells = ['p.add_argument("-l", "--lr", type=float)\na = p.parse_args([])', "f(a.lr)"]
     assert "pass `default=lr` in code cell 1" in Assignments(cells).remedy_for_unknown("lr")
 
@@ -565,3 +567,9 @@ def test_a_comprehension_without_a_space_before_for_has_a_scope_of_its_own() -> 
 @pytest.mark.parametrize("source", ["%%\nlr = 0.1", "def f():\n        a = 1\n    b = 2"])
 def test_a_cell_with_broken_syntax_has_no_assignments(source: str) -> None:
     assert Assignments([source, "k = 1"]).names() == ["k"]
+
+
+@pytest.mark.parametrize("reads", ["%time seen(lr)", "!echo {lr}", "files = !ls {lr}", "seen(lr)"])
+def test_a_name_is_refused_if_a_magic_or_a_command_reads_an_earlier_value_of_it(reads: str) -> None:
+    assert Assignments([f"lr = float('0.25')\n{reads}\nlr = 0.5"]).why_not("lr") is not None
+    assert Assignments([f"lr = 0.5\n{reads}"]).why_not("lr") is None

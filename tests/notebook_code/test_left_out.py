@@ -73,7 +73,7 @@ def test_the_original_value_of_an_argument_that_a_call_leaves_out_is_its_default
         "from sklearn.svm import NuSVC\nSVC = NuSVC\nNuSVC()",
     ],
 )
-def test_no_default_is_offered_to_a_sweep_if_the_call_or_later_code_may_set_the_argument(
+def test_an_argument_cannot_be_added_to_a_call_if_it_may_be_set_or_it_is_unclear_what_is_called(
     cell: str,
 ) -> None:
     assert not Assignments([cell]).knows("SVC.C")
@@ -136,7 +136,7 @@ def test_a_learning_rate_that_keras_gets_by_position_does_not_count_as_left_out(
     assert [place.line for place in Assignments(cells).places("Adam.learning_rate")] == [3]
 
 
-def test_a_name_such_as_svc_c_means_a_call_that_passes_the_argument_if_there_is_one() -> None:
+def test_the_name_svc_c_means_the_call_of_svc_that_passes_c_if_there_is_one() -> None:
     assignments = Assignments([SVM + "SVC(C=2.0)", "SVC()"])
     (place,) = assignments.places("SVC.C")
     assert place.cell == 1
@@ -158,7 +158,9 @@ def test_an_argument_can_be_added_to_a_model_that_is_not_passed_to_a_grid_search
         if callee.startswith(("sklearn.", "torch."))  # other libraries are not installed for tests
     ],
 )
-def test_the_table_of_defaults_agrees_with_the_installed_libraries(callee: str, name: str) -> None:
+def test_our_table_of_default_arguments_agrees_with_the_installed_libraries(
+    callee: str, name: str
+) -> None:
     module, _, owner = callee.rpartition(".")
     pytest.importorskip(module.partition(".")[0])  # tests of the oldest libraries lack torch
     stated = inspect.signature(getattr(importlib.import_module(module), owner)).parameters

@@ -37,7 +37,9 @@ def _give_way(_phase: str, _facts: object) -> None:
 
 
 @pytest.mark.slow  # the test computes for a second
-def test_cells_are_parsed_while_other_threads_parse(hurried_threads: None) -> None:
+def test_cells_are_parsed_without_errors_while_other_threads_parse_code(
+    hurried_threads: None,
+) -> None:
     def parse_cells(_: int) -> int:
         return sum(len(parse(CELL).body) for _ in range(10))
 

@@ -279,7 +279,7 @@ def run(shell: Any, sources: list[str]) -> list[Any]:
 @pytest.mark.parametrize("name", ["lr", "ϵ"])
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
-def test_generated_cells_read_only_the_trials_value_of_a_name_unless_the_name_is_refused(
+def test_code_of_random_cells_reads_only_the_trials_value_of_a_sweepable_name(
     shell: Any, name: str, data: st.DataObject
 ) -> None:
     sources = data.draw(cells(name))
@@ -294,7 +294,7 @@ def test_generated_cells_read_only_the_trials_value_of_a_name_unless_the_name_is
 
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
-def test_generated_cells_read_only_the_trials_value_of_an_attribute_unless_it_is_refused(
+def test_code_of_random_cells_reads_only_the_trials_value_of_a_sweepable_attribute(
     shell: Any, data: st.DataObject
 ) -> None:
     pieces = [data.draw(st.sampled_from(ATTRIBUTE_READS))]

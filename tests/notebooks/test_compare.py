@@ -147,7 +147,7 @@ def test_a_long_line_is_quoted_around_its_first_difference() -> None:
     assert len(words) < 200
 
 
-def test_outputs_are_compared_in_order_but_not_the_order_of_stdout_and_stderr() -> None:
+def test_outputs_are_compared_in_their_order_except_between_stdout_and_stderr() -> None:
     figure, out, err = displayed(image_png="aGk="), printed("a"), printed("b", "stderr")
     assert not compare(ran(out, figure), ran(figure, out)).agrees_in_kind
     assert not str(compare(ran(out, err), ran(err, out)))
@@ -173,7 +173,7 @@ def test_log_lines_of_native_libraries_are_not_compared(log: str) -> None:
     assert "a warning" in str(compare(with_warning, same))
 
 
-def test_errors_are_compared_without_their_tracebacks() -> None:
+def test_errors_in_outputs_are_compared_without_their_tracebacks() -> None:
     def raised(evalue: str, line: int) -> Execution:
         frames = [f"line {line}"]
         return ran(v4.new_output("error", ename="ValueError", evalue=evalue, traceback=frames))

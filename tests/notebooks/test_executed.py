@@ -93,7 +93,9 @@ def test_the_second_run_of_a_trial_keeps_series_of_the_first_only_if_there_is_a_
     assert list(resumed.metadata.series["loss"].steps) == [0, 1, 2]
 
 
-def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> None:
+def test_numbers_that_are_not_finite_are_written_to_an_executed_notebook_as_valid_json(
+    begin: Begin,
+) -> None:
     fixed = {"clip": math.inf, "bounds": [0.0, math.nan], "deep": {"a": -math.inf}}
     file = begin(fixed=fixed, papermill={"parameters": fixed})
     file.points.record(Point(step=0, metrics={"loss": math.nan}))

@@ -87,13 +87,15 @@ def test_changed_cells_are_named_by_their_number_from_1(
         ),
     ],
 )
-def test_keys_that_decide_the_params_are_part_of_the_fingerprint(
+def test_space_fixed_seed_cpus_scores_and_objective_are_part_of_a_studys_fingerprint(
     make: Make, changed: dict[str, Any], expected: str
 ) -> None:
     assert changes(make("c"), make("c", **changed)) == [expected]
 
 
-def test_none_in_a_fixed_mapping_is_part_of_the_fingerprint(make: Make) -> None:
+def test_a_missing_key_of_a_fixed_mapping_and_a_value_none_give_different_fingerprints(
+    make: Make,
+) -> None:
     with_none, without = (
         make("c", fixed={"f": {"a": 1, "b": None}}),
         make("c", fixed={"f": {"a": 1}}),
@@ -157,13 +159,13 @@ def test_fixed_values_inf_minus_inf_and_none_give_different_fingerprints(make: M
         {"start": [{"x": 0.5}]},
     ],
 )
-def test_keys_that_decide_how_trials_run_are_not_part_of_the_fingerprint(
+def test_settings_such_as_trials_sampler_limits_kernels_and_start_are_not_in_a_fingerprint(
     make: Make, changed: dict[str, Any]
 ) -> None:
     assert changes(make("c"), make("c", **changed)) == []
 
 
-def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
+def test_local_code_that_is_imported_indirectly_is_part_of_a_studys_fingerprint(
     make: Make, tmp_path: Path
 ) -> None:
     write(tmp_path, helpers="from pkg import net\n", pkg_net="from . import deep")
@@ -196,7 +198,7 @@ def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
         (['import model\nprint("%d"\n      % 3)'], "model.py"),
     ],
 )
-def test_local_files_that_a_notebook_imports_or_runs_are_found(
+def test_local_files_that_a_notebook_imports_or_runs_are_part_of_the_fingerprint(
     tmp_path: Path, cells: list[str], file: str
 ) -> None:
     folder = tmp_path / "notebooks"

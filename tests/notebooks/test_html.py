@@ -134,7 +134,9 @@ def test_rendered_cells_are_written_as_one_script_per_trial_and_the_styles_only_
     assert json.loads(text.partition(", ")[2].strip().removesuffix(");")) == found
 
 
-def test_the_folder_of_a_removed_study_is_not_created_again(tmp_path: Path) -> None:
+def test_writing_a_rendered_notebook_does_not_create_the_folder_of_a_removed_study_again(
+    tmp_path: Path,
+) -> None:
     found = rendered(tmp_path / "n.ipynb", new_markdown_cell("x"))
     with pytest.raises(FileNotFoundError):
         write_cells(tmp_path / "study" / "page" / "notebooks", "0003", found)

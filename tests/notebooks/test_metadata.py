@@ -127,7 +127,7 @@ def test_metadata_is_valid_json_and_is_read_as_it_was_written() -> None:
     assert TrialMetadata.decode(json.loads(text)) == FULL
 
 
-def test_metadata_that_a_trial_does_not_have_are_left_out_of_its_notebook() -> None:
+def test_optional_metadata_without_a_value_are_left_out_of_an_executed_notebook() -> None:
     unwritten = FULL.encode().keys() - BLANK.encode().keys()
     assert {"message", "pid", "data", "inputs", "gpu"} <= unwritten
     assert {"params", "scores", "series", "attempt"}.isdisjoint(unwritten)
@@ -136,7 +136,7 @@ def test_metadata_that_a_trial_does_not_have_are_left_out_of_its_notebook() -> N
 @pytest.mark.slow  # the test computes for a second
 @given(st.dictionaries(st.sampled_from(sorted(FULL.encode())), JSON_VALUES, max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_a_metadata_key_with_an_invalid_value_does_not_affect_other_keys(
+def test_a_metadata_key_with_an_invalid_value_changes_no_other_value_except_perhaps_the_state(
     changes: dict[str, Any],
 ) -> None:
     found = TrialMetadata.decode({**FULL.encode(), **changes})
@@ -161,7 +161,9 @@ def test_a_trial_whose_stored_end_is_damaged_counts_as_running(damage: dict[str,
     assert not found.is_final
 
 
-def test_a_file_nested_too_deeply_for_a_reader_has_no_metadata(tmp_path: Path) -> None:
+def test_a_notebook_file_that_is_nested_too_deeply_to_be_read_has_no_metadata(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "deep.ipynb"
     file.write_text('{"metadata": ' + "[" * 100_000 + "]" * 100_000 + "}")
     assert read_metadata(file) is None

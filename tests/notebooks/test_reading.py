@@ -95,7 +95,7 @@ def test_a_notebook_in_another_unicode_encoding_is_read(tmp_path: Path, encoding
         ({"source": "x = '\ud800'"}, "not a notebook: 'utf-8' codec can't encode"),
     ],
 )
-def test_a_notebook_with_a_fault_that_changes_which_code_runs_is_refused(
+def test_a_notebook_is_refused_if_a_repair_of_its_fault_could_change_which_code_runs(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")

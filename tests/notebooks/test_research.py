@@ -43,7 +43,7 @@ def test_unicode_letters_that_python_normalizes_must_be_normalized_in_variable_n
         research.check_names({"ϵ": "p.yml: space"})
 
 
-def test_a_seed_argument_is_no_seed_of_the_trial_and_a_dict_and_its_item_cannot_both_be_swept(
+def test_the_trials_seed_sets_no_argument_and_overlapping_or_unknown_names_are_refused(
     tmp_path: Path,
 ) -> None:
     cells = ["f(seed=3, c={'lr': 1})", "Adam(lr=1)"]
@@ -213,7 +213,9 @@ def test_a_notebook_in_another_language_needs_a_parameters_cell(
     ResearchNotebook(path).check_names({"anything": "p.yml"})
 
 
-def test_a_fresh_copy_contains_nothing_of_an_earlier_execution(tmp_path: Path) -> None:
+def test_a_fresh_copy_of_a_notebook_contains_nothing_of_an_earlier_execution(
+    tmp_path: Path,
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")
     content = json.loads(path.read_text())
     content["metadata"] |= {"sweeper": {"state": "completed"}, "papermill": {"a": 1}}

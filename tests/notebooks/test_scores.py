@@ -90,7 +90,7 @@ def left_by(*names: str) -> Scraped:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_score_is_found_in_any_source(name: str) -> None:
+def test_a_score_is_found_in_each_kind_of_source(name: str) -> None:
     assert left_by(name).scores == {"acc": SOURCES[name][0]}
 
 
@@ -103,7 +103,9 @@ def test_of_two_sources_of_a_score_the_one_earlier_in_the_order_of_priority_coun
 
 
 @pytest.mark.parametrize("stronger", [name for name in SOURCES if name != "library"])
-def test_a_librarys_series_gets_another_name_if_another_source_counts(stronger: str) -> None:
+def test_a_librarys_series_is_prefixed_with_its_name_if_another_source_gives_the_score(
+    stronger: str,
+) -> None:
     found = left_by("library", stronger)
     assert found.series.pop("Keras/acc") == [(0, 0.0), (1, 7.0)]
     assert found.series == left_by(stronger).series
@@ -111,7 +113,9 @@ def test_a_librarys_series_gets_another_name_if_another_source_counts(stronger: 
 
 
 @pytest.mark.parametrize("take", ["last", "best", "mean"])
-def test_a_librarys_series_does_not_replace_the_source_in_the_parameters_file(take: str) -> None:
+def test_a_source_stated_in_the_parameters_file_has_priority_over_a_librarys_series(
+    take: str,
+) -> None:
     logged = {"acc": {**reported(0.5, 1.0), "library": "Keras"}}
     named = {"acc": {"variable": "test_acc"}}
     found = scraped(scores=named, take=take, logged=logged, variables={"test_acc": 0.47})
@@ -125,7 +129,7 @@ def test_a_librarys_series_does_not_replace_the_source_in_the_parameters_file(ta
     assert series_of(stored).keys() == {"acc"}
 
 
-def test_a_named_variable_has_priority_over_the_variable_with_the_scores_name() -> None:
+def test_a_variable_stated_for_a_score_has_priority_over_the_variable_with_its_name() -> None:
     found = scraped(scores={"loss": {"variable": "l"}}, variables={"l": 0.25, "acc": 0.5})
     assert found.scores == {"loss": 0.25, "acc": 0.5}
     worked_out = {"r2": {"expression": "m.score(X)"}}
@@ -137,7 +141,7 @@ def test_a_named_variable_has_priority_over_the_variable_with_the_scores_name() 
 @pytest.mark.parametrize(
     "source", [{"variable": "a"}, {"expression": "m.score(X)"}, {"pattern": "acc=(.*)"}]
 )
-def test_a_score_is_missing_if_its_source_in_the_parameters_file_gives_nothing_except_for_reports(
+def test_a_score_whose_stated_source_gives_nothing_is_missing_unless_it_was_reported(
     source: dict[str, str],
 ) -> None:
     named = {"acc": source}
@@ -303,7 +307,7 @@ def test_a_redrawn_progress_bar_gives_values_of_a_score_only_when_they_change() 
 
 
 @pytest.mark.parametrize("text", ["n/a", "0,31", "1.2.3", "3/10", "12h30", ""])
-def test_no_older_number_counts_if_the_last_printed_text_is_not_a_number(
+def test_a_score_from_the_last_printed_value_is_missing_if_that_is_not_a_number(
     text: str, make_file: Any
 ) -> None:
     observed = Heard(r"loss=(\S*)")
@@ -318,7 +322,9 @@ def test_no_older_number_counts_if_the_last_printed_text_is_not_a_number(
     assert observed.points[-1].step == 2
 
 
-def test_the_score_of_a_training_that_diverges_is_not_its_last_finite_loss(make_file: Any) -> None:
+def test_the_score_of_a_diverged_training_is_nan_and_not_its_last_finite_loss(
+    make_file: Any,
+) -> None:
     observed = Heard(r"loss=([0-9.]+)")
     observed.read("loss=0.5\n", "loss=nan\n")
     assert repr(observed.scraped(make_file).scores["loss"]) == "nan"
@@ -351,7 +357,7 @@ def test_a_pattern_that_is_slow_on_each_line_is_given_up_after_a_limit_for_the_t
     assert observed.scraped(make_file).too_slow == {"loss"}
 
 
-def test_a_variable_does_not_replace_a_score_whose_pattern_matched_no_number() -> None:
+def test_a_variable_gives_no_score_if_the_scores_pattern_matched_a_text_without_a_number() -> None:
     unread = {"loss": {"steps": [], "values": [], "unread": {"step": 0, "text": "n/a"}}}
     found = scraped(
         scores={"acc": {"pattern": "acc=(.*)"}},

@@ -93,8 +93,10 @@ def test_a_seed_in_a_cell_that_runs_once_for_all_trials_is_not_replaced() -> Non
     assert "np.random.seed(72)  # was 3" in node.cells[2].source
 
 
-def test_different_seeds_of_a_notebook_are_replaced_by_different_seeds() -> None:
-    values = [f"{name} = k.PRNGKey({seed})" for name, seed in zip("abc", (0, 1, 0), strict=True)]
+@pytest.mark.parametrize("second", [1, 70])
+def test_different_seeds_of_a_notebook_are_replaced_by_different_seeds(second: int) -> None:
+    seeds = zip("abc", (0, second, 0), strict=True)
+    values = [f"{name} = k.PRNGKey({seed})" for name, seed in seeds]
     cell = new_code_cell("\n".join(["from jax import random as k", *values]))
     replace_seeds(new_notebook(cells=[cell]), 70)
     assert [line[4:].split("  ")[0] for line in cell.source.splitlines()[1:]] == [
@@ -104,7 +106,7 @@ def test_different_seeds_of_a_notebook_are_replaced_by_different_seeds() -> None
     ]
 
 
-def test_a_seed_in_a_skipped_cell_does_not_count() -> None:
+def test_a_seed_in_a_skipped_cell_is_not_replaced_and_prevents_no_other_replacement() -> None:
     skipped = new_code_cell("SEED = 1", metadata={"tags": ["skip"]})
     cell = new_code_cell("import torch\nSEED = 42\ntorch.manual_seed(SEED)")
     replace_seeds(new_notebook(cells=[skipped, cell]), 70)

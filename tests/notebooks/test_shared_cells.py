@@ -32,7 +32,9 @@ def check(folder: Path, *cells: str, shared: int) -> None:
         "rate (",
     ],
 )
-def test_a_cell_that_uses_no_swept_name_can_be_shared(cell: str, tmp_path: Path) -> None:
+def test_a_cell_that_uses_no_swept_name_can_be_shared_by_all_trials(
+    cell: str, tmp_path: Path
+) -> None:
     check(tmp_path, "import math", "", cell, "print(lr)", shared=3)
 
 
@@ -99,12 +101,12 @@ def test_a_shared_cell_after_a_cell_that_is_not_shared_is_refused(tmp_path: Path
 @pytest.mark.parametrize(
     ("durations_s", "advice"),
     [
-        ([0.5, 2.5, 1.9], "cells 2 to 3 take 3.0 of 5.0 s of each trial and use no parameter: "),
+        ([0.5, 2.5, 1.9], "cells 2 to 3 take 3.0 of 5.0 s of each trial without using a parameter"),
         ([0.0, 0.9, 1.0], None),
         ([1.0, 1.0, 9.0], None),
     ],
 )
-def test_sharing_is_advised_if_it_saves_one_second_and_20_percent_of_each_trial(
+def test_sharing_cells_is_advised_if_it_saves_one_second_and_20_percent_of_each_trial(
     durations_s: list[float], advice: str | None, tmp_path: Path
 ) -> None:
     path = write_notebook(tmp_path / "nb.ipynb", "import math", "a = 1", "b = lr")

@@ -57,7 +57,7 @@ def write_curve(path: Path, points: Sequence[Sequence[float]]) -> None:
     note_in(write_notebook(path, "val = x"), series=series)
 
 
-def test_every_file_that_the_page_loads_is_next_to_it(tmp_path: Path) -> None:
+def test_every_file_that_the_page_loads_is_in_the_folder_next_to_the_page(tmp_path: Path) -> None:
     write(tmp_path, record(0, tmp_path))
     html = (tmp_path / "index.html").read_text()
     loaded = [part.partition('"')[0] for part in html.split('="page/')[1:]]
@@ -99,7 +99,9 @@ def test_the_pages_data_have_an_axis_for_each_param_and_all_trials(tmp_path: Pat
     assert second["message"] == "oh"
 
 
-def test_a_trial_ends_when_its_kernel_has_ended_however_long_it_was_frozen(tmp_path: Path) -> None:
+def test_in_the_pages_data_a_trial_ends_when_the_kernel_has_ended_however_long_it_was_frozen(
+    tmp_path: Path,
+) -> None:
     times: dict[str, Any] = {"started_at_s": 100.0, "duration_s": 50.0}
     records = [
         record(0, tmp_path, **times, ended_at_s=4000.0),
@@ -149,7 +151,9 @@ def test_the_page_of_a_new_study_shows_no_curve_or_notebook_of_an_old_study_in_i
     assert not data(tmp_path, "study")["all"][0]["has_notebook"]
 
 
-def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
+def test_a_long_learning_curve_is_thinned_to_about_300_points_with_the_first_and_the_last(
+    tmp_path: Path,
+) -> None:
     write_curve(tmp_path / "0000.ipynb", [(step, step / 2) for step in range(10_001)])
     write(tmp_path, record(0, tmp_path))
     _, curves = data(tmp_path, "curves")["0000"]
@@ -191,7 +195,7 @@ def test_writing_a_page_fails_and_creates_no_folder_if_the_studys_folder_is_gone
     assert not (tmp_path / "gone").exists()
 
 
-def test_predicted_surfaces_are_read_back_from_a_complete_page_of_the_same_search_space(
+def test_predicted_surfaces_are_reused_only_from_a_complete_page_of_the_same_space(
     tmp_path: Path,
 ) -> None:
     settings = small_settings("digits", space=SPACE)

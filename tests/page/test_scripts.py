@@ -92,12 +92,14 @@ def answer(expression: str) -> Any:
         ("adam", "adam"),
     ],
 )
-def test_a_number_has_three_significant_digits(value: object, text: str) -> None:
+def test_the_page_rounds_fractions_to_three_significant_digits_or_to_four_above_1000(
+    value: object, text: str
+) -> None:
     assert answer(f"numbers.text({json.dumps(value)})") == text
 
 
 @needs_node
-def test_a_mean_has_the_decimals_of_its_interval() -> None:
+def test_a_mean_is_written_with_as_many_decimals_as_the_half_width_of_its_interval() -> None:
     assert answer("numbers.withInterval(0.49712, 0.03012)") == "0.497 ± 0.030"
     assert answer("numbers.withInterval(1234.5, 12.3)") == "1235 ± 12"
     assert answer("numbers.withInterval(2.41234e-4, 1.2345e-5)") == "2.41e-4 ± 1.2e-5"

@@ -21,7 +21,9 @@ def run(opened: Opened, n_trials: int, score: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sampler", ["auto", "tpe", "cmaes"])
-def test_proposals_reach_into_a_range_that_was_widened(sampler: str, begin: Any) -> None:
+def test_samplers_also_propose_values_in_the_new_part_of_a_widened_range(
+    sampler: str, begin: Any
+) -> None:
     if sampler == "cmaes":
         pytest.importorskip("cmaes")
     narrow, wide = (

@@ -50,7 +50,9 @@ def measured(
     return effects_of(ScoreModels(study, space_of(space), ["val"])).get("val", {})
 
 
-def test_the_shares_of_a_linear_functions_params_are_their_shares_of_the_variance() -> None:
+def test_the_importance_of_a_param_in_a_linear_function_is_its_part_of_the_scores_variance() -> (
+    None
+):
     # For x and y uniform in [0, 1], the variances of 3x and 4y are 9/12 and 16/12.
     found = measured(CUBE, lambda params: 3 * params["x"] + 4 * params["y"])
     assert [*found] == ["y", "x", "z"]
@@ -63,7 +65,7 @@ def test_the_shares_of_a_linear_functions_params_are_their_shares_of_the_varianc
         assert effect.is_clear
 
 
-def test_two_params_that_matter_only_together_have_a_joint_effect_in_trials_of_tpe() -> None:
+def test_params_that_matter_only_together_have_a_joint_effect_in_trials_proposed_by_tpe() -> None:
     noise = random.Random(1)
     found = measured(
         CUBE,

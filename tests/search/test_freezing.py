@@ -43,14 +43,14 @@ ENDED = [shape(end) for end in (0.5, 0.7, 0.8)]
 EARLY = [shape(end, 2) for end in (0.4, 0.6, 0.86, 0.9)]
 
 
-def test_each_trial_but_the_leading_one_is_frozen_at_its_first_judgement() -> None:
+def test_each_trial_but_the_leading_one_is_frozen_when_it_is_first_judged() -> None:
     pruner = PredictivePruner()
     curves = study(completed=ENDED, running=[shape(0.9, 1), *EARLY])
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(3, 8)]
     assert verdicts == [Verdict.GO_ON, *3 * [Verdict.FREEZE], Verdict.GO_ON]
 
 
-def test_before_any_trial_has_completed_the_first_and_the_leading_trial_continue() -> None:
+def test_until_a_trial_completes_all_trials_but_the_first_and_the_leading_one_are_frozen() -> None:
     pruner = PredictivePruner()
     curves = study(running=[shape(end, 5) for end in (0.3, 0.4, 0.6, 0.5)])
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(4)]
@@ -124,7 +124,7 @@ def test_every_frozen_trial_may_still_win_if_early_scores_do_not_predict_final_o
     assert all(outlook.may_win for outlook in PredictivePruner().order(curves))
 
 
-def test_a_trial_continues_at_its_last_step_and_a_diverged_trial_is_pruned() -> None:
+def test_a_bad_trial_at_its_last_step_continues_and_a_diverged_trial_is_pruned() -> None:
     curves = study(completed=ENDED, running=[shape(0.1), [0.5, math.nan], [0.9, 0.9, 0.9]])
     pruner = PredictivePruner()
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in (3, 4)]

@@ -40,7 +40,7 @@ def padding_of(space: Any) -> Padding:
         ({"optimizer": SGD}, {"optimizer": ADAM}, False),
     ],
 )
-def test_candidates_that_differ_only_in_a_param_of_a_closed_branch_are_padded_to_the_same_point(
+def test_padded_candidates_are_equal_only_if_they_differ_only_in_params_of_closed_branches(
     one: dict[str, float], other: dict[str, float], is_same: bool
 ) -> None:
     torch = pytest.importorskip("torch")

@@ -145,7 +145,7 @@ def test_no_trial_is_pruned_if_early_scores_are_nan_or_all_equal() -> None:
     assert not PredictivePruner().prune(study, reports(study, 0.1))
 
 
-def test_the_reason_for_pruning_contains_the_prediction_and_its_basis() -> None:
+def test_the_reason_for_pruning_states_the_predicted_score_and_the_best_completed_score() -> None:
     study = studied(TELLING)
     why = why_pruned(PredictivePruner(), study, reports(study, 0.3))
     assert why.startswith("pruned at step 0 with 0.3; its predicted final score is 0.5")

@@ -104,7 +104,7 @@ def test_a_diverged_trial_counts_as_the_worst_trial(direction: Direction, worst:
     assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
 
 
-def test_the_sampler_does_not_see_pruned_trials_without_reports_or_completed_trials() -> None:
+def test_the_sampler_sees_no_pruned_trial_if_it_has_no_reports_or_no_trial_has_completed() -> None:
     assert seen(*CURVES, pruned()) == [one.value for one in CURVES]
     assert seen(pruned(0.3)) == []
 
@@ -127,7 +127,9 @@ def test_the_gaussian_process_proposes_trials_even_if_most_trials_are_pruned(beg
     assert not any(ours == points for ours, points in proposals[6:])
 
 
-def test_no_trial_is_pruned_at_the_last_step_of_completed_trials(begin: Any) -> None:
+def test_a_trial_that_has_reached_the_last_step_of_completed_trials_is_not_pruned(
+    begin: Any,
+) -> None:
     opened = begin({"x": {"low": 0.0, "high": 1.0}}, sampler="random", trials=3)
     pruner = optuna.pruners.ThresholdPruner(lower=0.5)
     first, second = opened.ask(), opened.ask()
@@ -184,7 +186,7 @@ def test_the_sampler_does_not_see_a_trial_that_failed_because_of_the_machine(
     assert len(seen(*CURVES, failed(reason))) == len(CURVES)
 
 
-def test_a_failure_does_not_count_once_a_trial_with_the_same_params_has_completed() -> None:
+def test_a_failure_does_not_count_after_a_trial_with_the_same_params_has_completed() -> None:
     retried = failed(Reason.CELL_ERROR, x=CURVES[0].params["x"])
     assert len(seen(*CURVES, failed(Reason.CELL_ERROR), retried)) == len(CURVES) + 1
 
@@ -193,7 +195,7 @@ def losses(*values: float) -> list[FrozenTrial]:
     return [trial(TrialState.COMPLETE, value) for value in values]
 
 
-def test_a_completed_trial_that_is_far_worse_than_all_others_counts_as_a_bad_one() -> None:
+def test_an_extremely_bad_score_of_a_completed_trial_is_clipped_to_an_ordinary_bad_score() -> None:
     """Next to a score of 1e6, a Gaussian process could not tell the other trials apart."""
     clipped = seen(*losses(0.25, 0.3, 0.35, 1e6), direction="minimize", is_clipped=True)
     assert clipped == pytest.approx([0.25, 0.3, 0.35, 0.625])

@@ -56,7 +56,7 @@ def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
         ({"name": "gp", "deterministic_objective": 1}, RANGE, "expected true or false; got 1"),
         ({"name": "gp", "n_startup_trials": 0}, RANGE, "must be at least 1; got 0"),
         ({"name": "tpe", "gamma": 3}, RANGE, "tpe has no option 'gamma'"),
-        ("grid", {"n": {"low": 1, "high": 10**9}}, "widen the steps, or use tpe"),
+        ("grid", {"n": {"low": 1, "high": 10**9}}, "give a larger step, or use tpe"),
     ],
 )
 def test_a_sampler_that_does_not_suit_the_space_is_refused_before_a_trial_runs(
@@ -81,7 +81,7 @@ def test_auto_chooses_a_sampler_by_the_number_of_trials(trials: int, space: Any,
     assert SamplerFactory(settings(space=space, trials=trials)).name == name
 
 
-def test_tpe_makes_every_second_proposal_of_sampler_auto_from_number_25_on_and_none_of_gp() -> None:
+def test_sampler_auto_uses_tpe_for_every_second_proposal_from_25_on_and_gp_never_does() -> None:
     auto, gp = (SamplerFactory(settings(sampler=name)) for name in ("auto", "gp"))
     # With one repeat each, proposal n has the trial number 2n.
     made = [auto.make(2 * index, index) for index in range(22, 29)]
@@ -91,7 +91,7 @@ def test_tpe_makes_every_second_proposal_of_sampler_auto_from_number_25_on_and_n
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
-def test_options_of_a_sampler_are_the_arguments_of_our_subclass_and_of_optunas_class(
+def test_a_sampler_accepts_options_of_its_class_and_its_optuna_base_except_reserved_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base: Any = factory._CLASSES[name]

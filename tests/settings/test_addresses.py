@@ -67,7 +67,7 @@ def test_postgresql_is_reached_by_the_driver_that_is_installed() -> None:
         assert full == "postgresql+psycopg://me:hush@host/db"
 
 
-def test_a_missing_password_is_taken_from_the_same_address_only() -> None:
+def test_a_missing_password_is_taken_only_from_an_address_with_the_same_user_and_host() -> None:
     stored = Address.of(str(Address.of("http://me:hush@host:5000")))
     assert stored.completed_by("http://me:hush@host:5000/").full == "http://me:hush@host:5000/"
     for other in (None, "", "http://me:hush@other:5000", "http://you:hush@host:5000"):
@@ -149,7 +149,7 @@ def test_a_file_path_that_contains_words_such_as_password_is_kept_unchanged() ->
         ("postgresql://me:x@h/db", "s", ["s", "--storage", "postgresql://me:***@h/db"]),
     ],
 )
-def test_a_command_names_a_study_by_its_folder_or_else_with_its_storage(
+def test_a_proposed_command_names_a_study_by_its_folder_or_by_its_name_and_storage(
     storage: str, study: str, words: list[str]
 ) -> None:
     assert study_words(study, Address.of(storage)) == words

@@ -77,7 +77,7 @@ MADE_OF_RECORDS: dict[str, Any] = {
         lambda load: load(SMALLEST).model_copy(update={"study": StudySettings(name="copied")}),
     ],
 )
-def test_settings_can_be_made_again_from_their_mapping_and_from_their_yaml(
+def test_settings_read_back_from_their_mapping_or_yaml_are_equal_except_for_secrets(
     load_settings: Load, made: Callable[[Load], Settings]
 ) -> None:
     settings = made(load_settings)
@@ -95,7 +95,9 @@ def test_settings_can_be_made_again_from_their_mapping_and_from_their_yaml(
     assert [*from_file.space] == [*settings.space]
 
 
-def test_an_override_does_not_change_the_settings_themselves(load_settings: Load) -> None:
+def test_settings_with_overrides_are_a_copy_and_the_original_stays_unchanged(
+    load_settings: Load,
+) -> None:
     settings = load_settings(EVERYTHING)
     changed = settings.with_overrides(study="other", trials=3, fixed={"lr": 0.5})
     assert (changed.name, changed.study.trials, changed.study.seed) == ("other", 3, 1)

@@ -38,7 +38,7 @@ def test_a_text_is_a_secret_if_its_name_has_a_word_such_as_token(name: str) -> N
         "https://host:80/a?b=c#d and a@b, or s3://me@bucket, if x == y and z=1",
     ],
 )
-def test_values_that_are_not_secret_are_unchanged(value: Any) -> None:
+def test_masking_of_secrets_leaves_other_values_unchanged(value: Any) -> None:
     assert masked(value) == value
 
 
@@ -84,7 +84,7 @@ def test_a_secret_in_the_parameters_of_trials_is_refused(
         ("url", "ftp://anonymous:guest@host/set", "write it in the notebook"),
     ],
 )
-def test_the_refusal_of_a_value_that_looks_like_a_secret_states_how_to_use_it_if_it_is_none(
+def test_the_refusal_of_a_value_that_looks_like_a_secret_says_what_to_do_if_it_is_not_secret(
     name: str, value: Any, remedy: str
 ) -> None:
     content = {"objective": {"acc": "maximize"}, "space": {"lr": [1]}}

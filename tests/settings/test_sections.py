@@ -43,7 +43,9 @@ def test_the_address_of_a_scheduler_on_another_machine_needs_tls_or_the_key_inse
         ("250ms", 0.25),
     ],
 )
-def test_a_duration_is_read_with_its_unit(load_settings: Load, text: str, seconds: float) -> None:
+def test_a_duration_in_the_parameters_file_is_read_in_its_unit_or_else_in_seconds(
+    load_settings: Load, text: str, seconds: float
+) -> None:
     assert load_settings(SMALLEST + f"limits: {{trial: {text}}}").limits.trial == seconds
 
 
@@ -51,12 +53,14 @@ def test_a_duration_is_read_with_its_unit(load_settings: Load, text: str, second
     ("text", "size"),
     [("10MB", 10_000_000), ("9GB", 9_000_000_000), ("512KiB", 524288), ("1.5k", 1500), ("7", 7)],
 )
-def test_a_size_is_read_with_its_unit(load_settings: Load, text: str, size: int) -> None:
+def test_a_size_in_the_parameters_file_is_read_in_its_unit_or_else_in_bytes(
+    load_settings: Load, text: str, size: int
+) -> None:
     assert load_settings(SMALLEST + f"limits: {{cell_output: {text}}}").limits.cell_output == size
 
 
 @pytest.mark.parametrize(("take", "read"), [("best", "best"), ("'0007'", "0007"), ("7", "0007")])
-def test_an_input_comes_from_the_best_trial_or_from_a_run_id(
+def test_an_input_states_the_best_trial_or_a_run_id_as_its_source(
     load_settings: Load, take: str, read: str
 ) -> None:
     assert load_settings(BOTH + INPUT + take + "}}").inputs["e"].take == read
@@ -88,7 +92,9 @@ def test_fixing_a_parameter_on_the_command_line_removes_its_entry_in_inputs(
         ("[1, 2.0]", [1, 2.0]),
     ],
 )
-def test_values_are_read_as_yaml_1_2(load_settings: Load, text: str, value: Any) -> None:
+def test_fixed_values_are_read_by_the_rules_of_yaml_1_2(
+    load_settings: Load, text: str, value: Any
+) -> None:
     read = load_settings(SMALLEST + f"fixed: {{x: {text}}}").fixed["x"]
     assert (read, type(read)) == (value, type(value))
     again = read_yaml(write_yaml([read]))[0]

@@ -83,7 +83,7 @@ def test_a_dimension_has_its_stated_type_or_the_type_of_its_bounds(entry: Any, k
         ({"grid_search": [32, 64]}, [32, 64]),
     ],
 )
-def test_a_range_in_the_form_of_another_tool_is_refused_with_the_equivalent_entry(
+def test_a_dimension_in_the_syntax_of_another_tool_is_refused_with_the_equivalent_entry(
     entry: Any, here: Any
 ) -> None:
     with pytest.raises(ValidationError) as raised:
@@ -98,7 +98,7 @@ def test_a_range_whose_bounds_are_logarithms_is_refused_with_a_form_that_takes_t
         read_dimension({"min": -2, "max": 0, "distribution": "log_uniform"})
 
 
-def test_a_bound_that_no_float_can_have_is_refused_with_the_equivalent_entry() -> None:
+def test_a_bound_that_is_too_large_for_a_float_is_refused_with_the_entry_to_write() -> None:
     with pytest.raises(ValidationError, match=r"; write \{low: 1000"):
         read_dimension({"min": 10**400, "max": 1, "distribution": "uniform"})
 
@@ -181,7 +181,7 @@ def test_a_dimension_allows_only_values_of_its_range_or_choices_and_type(
         (["a", "b", "c"], 3),
     ],
 )
-def test_a_dimension_knows_its_number_of_values_or_none_if_it_is_continuous(
+def test_the_count_of_a_dimension_is_its_number_of_values_or_none_if_it_is_continuous(
     entry: Any, count: int | None
 ) -> None:
     assert read_dimension(entry).count() == count
@@ -195,7 +195,7 @@ def test_the_value_1_does_not_open_a_branch_with_the_condition_true() -> None:
     assert not space.exists("x", {"o": 1})
 
 
-def test_a_param_counts_as_missing_only_if_its_branch_is_open() -> None:
+def test_only_params_of_open_branches_count_as_missing_from_given_params() -> None:
     space = space_of(**OPTIMIZERS)
     assert space.missing({"optimizer": "adam"}) == ["width"]
     assert {*space.missing({"optimizer": "sgd", "width": 16})} == {"nesterov"}
@@ -231,7 +231,7 @@ def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
         ({"width": 16}, {"width": 16}),
     ],
 )
-def test_stating_a_param_of_a_branch_adds_the_params_that_open_the_branch(
+def test_stating_a_param_of_a_branch_also_sets_the_params_that_open_the_branch(
     params: dict[str, Any], completed: dict[str, Any]
 ) -> None:
     assert space_of(**OPTIMIZERS).completed(params) == completed
@@ -321,13 +321,13 @@ def test_every_trial_has_allowed_values_for_exactly_the_params_of_its_branch(
 
 @given(finite_spaces())
 @settings(max_examples=60, deadline=None)
-def test_the_size_of_a_space_is_the_number_of_different_trials(space: SearchSpace) -> None:
+def test_the_size_of_a_space_is_the_number_of_different_sets_of_params(space: SearchSpace) -> None:
     assert space.count() == len(all_trials(space))
 
 
 @given(finite_spaces(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_fixing_a_param_keeps_exactly_the_trials_with_the_fixed_value(
+def test_a_space_with_a_fixed_param_has_exactly_the_sets_of_params_with_its_fixed_value(
     space: SearchSpace, data: st.DataObject
 ) -> None:
     roots = [name for name, dimension in space.items() if not dimension.when]

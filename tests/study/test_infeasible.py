@@ -115,7 +115,7 @@ def test_a_trial_that_ran_out_of_memory_is_failed_and_the_sampler_sees_a_violate
     ("reason", "is_infeasible"),
     [(Reason.OUT_OF_MEMORY, True), (Reason.OUT_OF_MEMORY, False), (Reason.GPU_FAULT, False)],
 )
-def test_out_of_memory_stated_only_in_the_notebook_is_final_only_if_the_trial_shared_no_memory(
+def test_a_trial_whose_notebook_says_out_of_memory_runs_again_unless_it_also_says_infeasible(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Reason, is_infeasible: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -113,7 +113,7 @@ Make = Callable[..., Slots]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_proposals_depend_neither_on_the_order_of_ends_nor_on_kills_nor_on_slots_after_a_restart(
+def test_with_a_fixed_order_neither_end_times_nor_kills_nor_new_slots_change_the_proposals(
     make: Make, sampler: str
 ) -> None:
     if sampler == "cmaes":
@@ -137,7 +137,9 @@ def test_with_one_slot_a_fixed_order_proposes_the_same_params_as_a_free_one(make
     assert fixed.table() == free.table()
 
 
-def test_a_study_keeps_the_number_of_slots_with_which_it_began(make: Make) -> None:
+def test_a_study_with_a_fixed_order_keeps_the_number_of_slots_with_which_it_began(
+    make: Make,
+) -> None:
     slots = make(jobs=4)
     assert slots.opened.study.facts.lag == 4
     slots.run(until=5)
@@ -248,7 +250,7 @@ def test_with_a_fixed_order_a_trial_waits_only_for_one_earlier_trial_that_its_pr
     assert (record.number, waits) == (3, ["waits"])
 
 
-def test_with_a_fixed_order_the_sampler_sees_ended_trials_beyond_its_turn_as_running(
+def test_with_a_fixed_order_the_sampler_sees_trials_that_ended_out_of_turn_as_running(
     make: Make,
 ) -> None:
     slots = make("random", jobs=3, trials=6)

@@ -37,7 +37,7 @@ def runs_left(opened: Opened) -> list[TrialRecord]:
     return made
 
 
-def test_a_reduced_plan_makes_only_its_own_missing_runs_and_an_extended_one_makes_the_rest(
+def test_a_reduced_confirmation_makes_the_runs_it_lacks_and_a_larger_one_only_the_rest(
     begin: Any,
 ) -> None:
     opened = resumed(begin(trials=1), plan(3, 3))

@@ -32,7 +32,7 @@ def test_the_same_seed_proposes_the_same_params_also_after_a_restart(
     assert len({params["x"] for params in expected}) == len(expected)
 
 
-def test_values_have_the_type_and_the_steps_of_the_space(begin: Any) -> None:
+def test_proposed_values_have_the_type_and_the_steps_of_the_search_space(begin: Any) -> None:
     opened = begin(
         {
             "i": {"low": 1, "high": 9, "step": 4},
@@ -173,7 +173,7 @@ def test_qmc_fills_a_range_that_was_changed(begin: Any) -> None:
     assert max(values) > 4
 
 
-def test_qmc_continues_its_sequence_after_a_fixed_order(begin: Any) -> None:
+def test_qmc_continues_its_sequence_in_a_study_that_began_with_a_fixed_order(begin: Any) -> None:
     opened = begin(sampler="qmc")
     opened.study.keep_order(1)
     opened.run(*4 * [0.5])
@@ -324,7 +324,7 @@ def test_a_start_trial_removed_from_the_file_together_with_one_of_its_params_is_
     assert opened.ask().params["x"] != 0.125
 
 
-def test_a_start_trial_dropped_by_a_call_that_was_then_refused_runs_in_the_next_call(
+def test_a_start_trial_dropped_by_a_command_that_is_then_refused_runs_with_the_next_one(
     begin: Any,
 ) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}])
@@ -338,7 +338,7 @@ def test_a_start_trial_dropped_by_a_call_that_was_then_refused_runs_in_the_next_
 
 
 @pytest.mark.parametrize(("trials", "is_said"), [(1, True), (2, False)])
-def test_a_start_trial_that_is_added_to_a_study_with_all_its_trials_is_reported(
+def test_a_start_trial_beyond_the_planned_number_is_reported_with_the_option_trials(
     begin: Any, caplog: pytest.LogCaptureFixture, trials: int, is_said: bool
 ) -> None:
     opened = begin(trials=1)
@@ -405,7 +405,7 @@ def test_a_trial_queued_by_hand_gets_the_number_of_a_prepared_proposal_which_get
     assert len(opened.optunas()) == 4
 
 
-def test_a_trial_whose_number_another_process_has_used_is_not_a_trial_of_the_study(
+def test_a_proposal_whose_number_another_process_has_just_used_fails_in_optuna_and_does_not_run(
     begin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = begin(trials=2)

@@ -60,7 +60,7 @@ def test_an_intact_notebook_suffices_to_rebuild_a_study(tmp_path: Path) -> None:
     rebuild_from(SOUND, tmp_path)
 
 
-def test_each_objective_of_a_rebuilt_study_has_its_direction_whatever_their_order_is_now(
+def test_a_rebuilt_study_has_the_right_directions_even_if_settings_list_objectives_in_another_order(
     tmp_path: Path,
 ) -> None:
     objective = {"latency": "minimize", "acc": "maximize"}
@@ -143,16 +143,14 @@ def test_a_study_with_a_trial_that_was_pruned_for_nan_can_be_rebuilt_and_read(
 
 
 @pytest.mark.parametrize("key", ["params", "attempt", "started_at", "proposal"])
-def test_a_notebook_without_the_data_that_the_study_needs_is_named(
-    tmp_path: Path, key: str
-) -> None:
+def test_a_rebuild_names_a_notebook_that_lacks_data_of_its_trial(tmp_path: Path, key: str) -> None:
     damaged = {name: value for name, value in SOUND.items() if name != key}
     with pytest.raises(StudyError, match=r"0000\.ipynb lacks data that its study needs"):
         rebuild_from(damaged, tmp_path)
 
 
 @pytest.mark.slow  # it writes many studies
-def test_a_changed_notebook_is_either_used_or_named_in_an_error(
+def test_a_rebuild_from_a_notebook_with_changed_metadata_succeeds_or_names_the_notebook(
     tmp_path: Path,
 ) -> None:
     rng = random.Random(0)

@@ -67,7 +67,9 @@ def test_each_proposal_runs_on_the_same_seeds_until_it_can_no_longer_win(repeat:
     assert all(own == max(seeds, key=len)[: len(own)] for own in seeds)
 
 
-def test_the_mean_decides_the_best_and_samplers_see_one_trial_per_proposal(repeat: Any) -> None:
+def test_the_best_proposal_has_the_best_mean_and_samplers_see_one_trial_per_proposal(
+    repeat: Any,
+) -> None:
     opened = repeat(4, seeds=2)
     lucky, steady = 0.9, 0.7
     scores = iter([lucky, 0.1, steady, steady])
@@ -181,7 +183,9 @@ def test_a_start_trial_that_states_only_a_conditional_param_is_queued_only_once(
     assert len(opened.optunas()) == before
 
 
-def test_the_fold_has_no_importance_and_the_shares_of_the_params_add_up_to_1(repeat: Any) -> None:
+def test_the_fold_has_no_importance_and_the_importances_of_the_params_add_up_to_1(
+    repeat: Any,
+) -> None:
     opened = repeat(40, space={"x": RANGE["x"], "y": RANGE["x"]}, fold=2)
     scores_of(opened, lambda it: float(it.params["x"]) / 10 + float(it.params["fold"]))
     found = opened.study.importances(opened.settings.search_space)["acc"]
@@ -191,7 +195,9 @@ def test_the_fold_has_no_importance_and_the_shares_of_the_params_add_up_to_1(rep
 
 @pytest.mark.kernel
 @pytest.mark.slow
-def test_a_sweep_shows_means_and_each_notebook_gets_its_fold(tmp_path: Path) -> None:
+def test_each_repeat_gets_another_fold_and_the_summary_of_a_sweep_has_the_mean(
+    tmp_path: Path,
+) -> None:
     notebook = write_notebook(
         tmp_path / "nb.ipynb", "val = x + fold", parameters="x = 0.5\nfold = 7"
     )

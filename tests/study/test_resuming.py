@@ -42,7 +42,7 @@ def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
     assert more.next() is None
 
 
-def test_a_trial_that_ends_while_a_slot_continues_it_after_a_freeze_stays_ended(begin: Any) -> None:
+def test_an_ended_trial_is_not_marked_as_running_by_a_slot_that_continues_it(begin: Any) -> None:
     opened = begin(trials=2)
     ended = opened.study.tell(opened.ask().number, completed(0.5))
     assert opened.study.note_state(ended.number, RUNNING) == ended
@@ -218,12 +218,17 @@ def test_a_dimension_of_another_type_is_refused_if_a_trial_has_used_it(begin: An
 
 
 def test_the_refusal_of_a_changed_dimension_quotes_both_as_in_a_parameters_file(begin: Any) -> None:
-    before = {"a": [[32], [64, 64], {"x": True}, "[32]"], "b": {"low": 1, "high": 8, "log": True}}
+    before = {
+        "a": [[32], [64, 64], {"x": True}, "[32]"],
+        "b": {"low": 1, "high": 8, "log": True},
+        "c": {"low": 0.0, "high": 1.0},
+    }
     opened = begin(before)
     opened.ask()
     now: list[tuple[str, Any, list[str]]] = [
         ("a", [[32]], ["{choices: [[32], [64, 64], {x: true}, '[32]']}", "{choices: [[32]]}"]),
         ("b", [1, 2], ["{log: true, step: 1, low: 1, high: 8}", "{choices: [1, 2]}"]),
+        ("c", [1, 2], ["{low: 0.0, high: 1.0}", "{choices: [1, 2]}"]),
     ]
     for name, other, words in now:
         with pytest.raises(StudyError) as raised:

@@ -96,7 +96,9 @@ class LosesAnswers(sqlite3.Connection):
 
 
 @pytest.mark.slow
-def test_a_change_whose_answer_was_lost_is_not_made_twice(begin: Begin, tmp_path: Path) -> None:
+def test_a_storage_change_that_was_made_but_not_acknowledged_is_not_made_twice(
+    begin: Begin, tmp_path: Path
+) -> None:
     begin().study.close()
     LosesAnswers.commits = 0
     shaky = begin(connect_args={"factory": LosesAnswers})

@@ -25,7 +25,7 @@ from sweeper.errors import StudyError
 from sweeper.search.trial_codec import RECORD, decode, encode, record_of
 from sweeper.settings.addresses import Address
 from sweeper.study.access import close_storage, log_ahead, open_storage
-from sweeper.study.facts import ATTRIBUTE
+from sweeper.study.facts import ATTRIBUTE, StudyFacts
 from sweeper.study.files import is_storage
 from sweeper.study.study import Study
 from sweeper.trials import GpuUse, Notice, Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState
@@ -217,7 +217,7 @@ def test_a_study_is_read_in_a_folder_that_cannot_be_written(unwritable: Path) ->
             other.apply(n_trials, (unwritable / "study.db",))
 
 
-def test_reading_does_not_turn_another_file_into_a_storage(tmp_path: Path) -> None:
+def test_reading_a_study_does_not_turn_another_file_into_a_storage(tmp_path: Path) -> None:
     tables = tmp_path / "tables.db"
     with closing(sqlite3.connect(tables)) as connection:
         connection.execute("CREATE TABLE studies (study_id, study_name)")  # Optuna's first table
@@ -233,7 +233,7 @@ def test_a_file_that_is_not_a_database_is_named_in_one_line(tmp_path: Path) -> N
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_reading_leaves_no_files_next_to_the_storage(begin: Any, tmp_path: Path) -> None:
+def test_reading_a_study_leaves_no_files_next_to_its_storage(begin: Any, tmp_path: Path) -> None:
     opened = begin()
     opened.study.close()
     study = looked_at(opened)
@@ -242,7 +242,9 @@ def test_reading_leaves_no_files_next_to_the_storage(begin: Any, tmp_path: Path)
     assert [file.name for file in (tmp_path / "own").iterdir()] == ["study.db"]
 
 
-def test_facts_and_records_of_another_version_are_reported_in_one_message(tmp_path: Path) -> None:
+def test_facts_and_records_stored_by_another_version_are_reported_in_one_message(
+    tmp_path: Path,
+) -> None:
     paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="s")
     settings = small_settings("s")
     study = opened_in(paths, settings)
@@ -259,3 +261,16 @@ def test_facts_and_records_of_another_version_are_reported_in_one_message(tmp_pa
         Study.load(url, "s")
     with pytest.raises(StudyError, match=r"'s' is stored in a form .*trials"):
         _ = Study.all_in(url)[0].facts
+
+
+def test_the_stored_plan_of_a_confirming_study_keeps_the_types_of_its_params() -> None:
+    params = {"a": 1, "b": 1.0, "c": True, "d": None, "e": [1, "x"], "f": {"g": 2}}
+    trial = {"run_id": "0003", "params": params, "score": 1}
+    plan = {"objective": "acc", "direction": "maximize", "seeds": [1, 2], "trials": [trial]}
+    stored = {"id": "2", "objectives": ["acc"], "confirms": {**plan, "of": "1", "since": 0}}
+    facts = StudyFacts.decode(json.loads(json.dumps(stored)))
+    again = StudyFacts.decode(json.loads(json.dumps(facts.encode())))
+    assert facts == again
+    assert again.confirms is not None
+    assert repr(again.confirms.trials[0].params) == repr(params)
+    assert (again.confirms.of, again.confirms.since, again.confirms.seeds) == ("1", 0, [1, 2])

@@ -97,7 +97,7 @@ def test_only_studies_that_a_sweep_has_begun_are_listed(begin: Any) -> None:
     assert opened.settings.name + " foreign" not in names
 
 
-def test_noting_facts_of_a_study_replaces_only_the_stated_fields_and_survives_a_restart(
+def test_storing_facts_of_a_study_replaces_only_the_stated_fields_and_survives_a_restart(
     begin: Any,
 ) -> None:
     opened = begin()
@@ -138,7 +138,7 @@ def study_of(n_trials: int, *, wider_from: int = 0) -> optuna.Study:
 
 
 @pytest.mark.slow  # scikit-learn is imported
-def test_the_param_on_which_scores_depend_most_comes_first() -> None:
+def test_importances_list_first_the_param_on_which_scores_depend_most() -> None:
     found = forest_importances(study_of(30), ["val"])["val"]
     assert [*found] == ["x", "y"]
     assert found["x"].low > found["y"].high
@@ -206,14 +206,16 @@ def test_trials_that_ran_before_a_param_was_swept_do_not_count_for_importances(
 
 
 @pytest.mark.slow  # scikit-learn is imported
-def test_importances_are_computed_although_a_retry_has_a_value_outside_of_its_range() -> None:
+def test_importances_are_computed_even_if_a_retry_has_a_value_outside_of_the_present_range() -> (
+    None
+):
     made = study_of(30, wider_from=30)
     made.get_trials(deepcopy=False)[-1].params["x"] = 0.9
     assert [*forest_importances(made, ["val"])["val"]] == ["x", "y"]
 
 
 @pytest.mark.slow  # torch is imported
-def test_importances_without_a_fold_state_no_joint_share_because_it_may_include_the_fold() -> None:
+def test_importances_that_leave_out_a_param_state_no_joint_effects_of_the_others() -> None:
     pytest.importorskip("torch")
     made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     made.optimize(lambda it: (it.suggest_float("x", 0, 1) - it.suggest_float("y", 0, 1)) ** 2, 30)
@@ -235,7 +237,7 @@ def test_the_figure_of_importances_shows_the_importances_that_it_is_given() -> N
 
 
 @pytest.mark.slow  # matplotlib is imported
-def test_a_figure_without_importances_is_refused_with_all_that_they_need() -> None:
+def test_the_refusal_of_a_figure_of_importances_says_which_trials_it_needs() -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(StudyError, match=r"--figure importances: .*10 .*different scores.*search"):
         figure_of(study_of(30), ["val"], kind="importances", importances={})

@@ -43,7 +43,7 @@ def test_changing_one_field_of_a_note_keeps_the_others_and_an_empty_note_is_remo
         ({"../x": {"note": "a"}}, "'../x' is not a run id"),
         ({"0003": {"colour": "red"}}, "0003: 'colour' is unknown; expected trial_name"),
         ({"0003": {"starred": 1}}, "0003: starred"),
-        ({"0003": {"note": None}}, "0003: note is not a text"),
+        ({"0003": {"note": None}}, "0003: note: expected a text, got None"),
         ({"0003": {"note": "\ud800"}}, "0003: "),
         ({"0003": {"note": "x" * 2001}}, "2,001 characters; expected 2,000 at most"),
         ({"0003": "x"}, "0003: "),
@@ -73,7 +73,7 @@ def test_a_damaged_file_of_notes_is_read_as_empty_and_is_never_overwritten(
         assert file.read_text() == text
 
 
-def test_the_folder_of_a_removed_study_is_not_made_again(tmp_path: Path) -> None:
+def test_changing_notes_does_not_create_the_folder_of_a_removed_study_again(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="does not exist"):
         Notes(tmp_path / "gone" / "notes.json").change({"0001": {"note": "x"}})
     assert not (tmp_path / "gone").exists()

@@ -111,7 +111,7 @@ def test_on_the_same_machine_only_the_lock_shows_whether_a_sweep_is_alive(
         assert is_held(paths)
 
 
-def test_asking_whether_a_study_is_swept_creates_no_folder_if_it_has_none_here(
+def test_asking_whether_a_study_without_a_folder_is_swept_creates_no_folder(
     paths: StudyPaths,
 ) -> None:
     gone = replace(paths, study="gone")

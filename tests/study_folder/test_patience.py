@@ -52,7 +52,7 @@ def test_a_failed_call_is_repeated_if_the_disk_is_full_but_not_if_a_name_is_too_
         patience.insist(write)
 
 
-def test_no_call_is_made_after_the_check_found_that_another_sweep_has_taken_over() -> None:
+def test_no_call_is_made_if_another_sweep_has_taken_over_the_study() -> None:
     patience = Patience("the outputs in out", may_pass=is_of_the_machine)
     patience.check = Mock(side_effect=StudyError("taken over"))
     for repeat in (patience.insist, patience.attempt):
@@ -60,7 +60,7 @@ def test_no_call_is_made_after_the_check_found_that_another_sweep_has_taken_over
             repeat(pytest.fail)
 
 
-def test_a_failed_call_is_not_repeated_after_the_time_limit(
+def test_a_call_that_fails_is_repeated_only_until_the_time_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
@@ -79,7 +79,7 @@ def test_a_failed_call_is_not_repeated_after_the_time_limit(
     ]
 
 
-def test_a_change_whose_answer_was_lost_is_not_repeated_but_looked_up(
+def test_a_database_change_whose_answer_was_lost_is_looked_up_and_not_repeated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))

@@ -35,7 +35,7 @@ class Received:
             raise RuntimeError("not now")
 
 
-def test_each_stop_request_is_received_once_and_an_error_of_one_is_logged(
+def test_each_stop_request_is_received_once_and_a_request_that_fails_is_logged(
     paths: StudyPaths, caplog: pytest.LogCaptureFixture
 ) -> None:
     received = Received(3)
@@ -45,7 +45,7 @@ def test_each_stop_request_is_received_once_and_an_error_of_one_is_logged(
     assert received.are_all_here.wait(PATIENCE_S)
     requests.close()
     assert sorted(received.requests) == ["0007", "fails", NO_MORE]
-    assert "the request to stop fails failed: not now" in caplog.text
+    assert "the stop request 'fails' failed: not now" in caplog.text
     assert list(paths.requests.iterdir()) == []
 
 
@@ -57,7 +57,7 @@ def test_a_stop_request_for_a_sweep_that_has_ended_is_dropped(paths: StudyPaths)
     assert received.requests == []
 
 
-def test_the_file_that_shows_that_a_sweep_is_alive_is_touched_and_never_created(
+def test_the_owner_file_that_shows_that_a_sweep_is_alive_is_touched_and_never_created(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.study_folder.requests.TOUCH_S", 0.0)

@@ -259,7 +259,7 @@ def test_the_winner_on_fresh_seeds_is_the_answer_even_if_mlflow_is_unavailable_a
     result = make_sweep("away").run()
     assert best_x(result) == 0.4
     assert result.not_confirmed is None
-    assert_says(caplog.text, "MLflow lacks the last answer: the server does not answer")
+    assert_says(caplog.text, "MLflow does not show the final answer: the server does not answer")
 
 
 def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(

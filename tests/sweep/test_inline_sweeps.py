@@ -338,7 +338,7 @@ def test_with_order_fixed_a_later_sweep_uses_the_number_of_slots_of_the_first_on
     assert "at most 1 of -j 4 trials run at once" in line
 
 
-def test_the_trials_option_overrides_the_number_in_the_settings(tmp_path: Path) -> None:
+def test_the_option_trials_overrides_the_number_of_trials_in_the_settings(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
     result = sweep_of(notebook, "few", scored, options={"trials": 2}).run()
     assert len(result.records) == 2

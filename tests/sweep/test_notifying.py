@@ -48,7 +48,7 @@ def server() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
         http.shutdown()
 
 
-def test_ntfy_gets_a_title_and_a_text(server: Any) -> None:
+def test_a_notification_to_ntfy_has_a_title_and_a_text(server: Any) -> None:
     notifier = Notifier(Notify(url=f"{server[0]}/ntfy"), "größe")
     notifier.send("end", "3 completed, best 0.97 ± 0.01")
     notifier.close()

@@ -100,11 +100,11 @@ def test_mlflow_shows_the_command_that_resumes_a_search_and_none_for_a_confirmin
     options = parse(shlex.split(" ".join(command[1:])))
     assert (options.input, options.parameters, options.jobs) == ("nb.ipynb", "my.yml", "2")
     assert (options.study, options.set) == ("other", ["y=3"])
-    plan.confirming = {"of": "1"}
+    plan.confirming = "a plan"
     assert "notebook_hpo.py" not in opening._description(plan)
 
 
-def test_outputs_of_a_notebook_do_not_change_its_snapshots_name_but_a_module_does(
+def test_outputs_of_a_notebook_do_not_change_its_code_snapshots_name_but_a_module_does(
     notebook: ResearchNotebook,
 ) -> None:
     name = snapshot(notebook).name
@@ -130,7 +130,7 @@ def test_a_snapshot_contains_the_parameters_file_with_command_line_options(
     assert set(kept.files) == {"model.py", "other.ipynb"}
 
 
-def test_files_that_change_while_a_sweep_runs_are_reported(notebook: ResearchNotebook) -> None:
+def test_code_files_that_change_while_a_sweep_runs_are_reported(notebook: ResearchNotebook) -> None:
     kept, folder = snapshot(notebook), notebook.path.parent
     assert changed_meanwhile(kept, notebook) == []
     write_notebook(notebook.path, "import other", "val = x")

@@ -145,7 +145,7 @@ def test_an_old_database_copy_without_trials_is_refused_if_notebooks_of_ended_tr
     note_in(notebook, study_id=study.study_id, state="completed", attempt=1, scores={"acc": 0.5})
     plan: Any = SimpleNamespace(paths=paths, allow_changes=False, fingerprint=OLD, remote=None)
     assert not _begins_anew(plan, study)
-    with pytest.raises(StudyError, match="whose trial has ended"):
+    with pytest.raises(StudyError, match="lacks the end of the trial"):
         refuse_older_copy(study, paths, Address.of("postgresql://server/studies"))
     note_in(notebook, state="running")
     assert _begins_anew(plan, study)

@@ -27,7 +27,7 @@ def test_the_next_best_trial_is_confirmed_in_place_of_one_that_the_parameters_fi
     assert "trial 0002" in outside and "outside the space" in outside
 
 
-def test_no_trial_is_reported_as_left_out_if_enough_better_ones_are_confirmed(
+def test_trials_outside_the_space_are_not_reported_if_enough_better_trials_are_confirmed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     params = [{"x": 0.5}, {"x": 3.0}]

@@ -127,7 +127,7 @@ def test_a_stop_ends_the_wait_for_a_lease(leases: Leases) -> None:
         leases().wait_until_free(None, is_stopped=lambda: True)
 
 
-def test_a_copy_of_the_studys_folder_does_not_take_over_the_lease(leases: Leases) -> None:
+def test_a_copy_of_the_studys_folder_does_not_own_the_lease_of_the_original(leases: Leases) -> None:
     leases("study").take("one")
     with pytest.raises(StoppedError):
         copied = LocalMarker(copy_id="one", generation=1)

@@ -20,7 +20,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Any) -> Store:
     return Store("memory://bucket/x" if request.param == "memory" else tmp_path.as_uri())
 
 
-def test_reading_an_object_returns_what_was_written_last(store: Store, tmp_path: Any) -> None:
+def test_reading_an_object_of_a_store_returns_what_was_written_last(
+    store: Store, tmp_path: Any
+) -> None:
     assert store.get("deep/a") is None
     store.put("deep/a", b"1")
     store.put("deep/a", b"2")
@@ -39,7 +41,7 @@ def test_reading_an_object_returns_what_was_written_last(store: Store, tmp_path:
     assert not store.get_file("deep/a", tmp_path / "again")
 
 
-def test_unfinished_objects_have_temporary_names_and_old_ones_are_removed(
+def test_a_write_to_a_store_removes_old_temporary_objects_of_unfinished_writes(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "a.part").write_text("the user's")
@@ -52,7 +54,9 @@ def test_unfinished_objects_have_temporary_names_and_old_ones_are_removed(
     assert (tmp_path / "a.part").read_text() == "the user's"
 
 
-def test_an_unknown_scheme_or_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_refusal_of_a_store_names_an_unknown_url_scheme_or_a_missing_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(SettingsError, match=r"fsspec knows no s4://; expected something like s3:"):
         Store("s4://bucket/x")
     import fsspec
@@ -98,7 +102,9 @@ def test_a_manifest_can_contain_file_names_that_are_not_unicode() -> None:
 
 
 @pytest.mark.parametrize("mtime_s", [-86_400.0, 0.25, 40_000_000_000.0])
-def test_a_manifest_with_a_file_of_any_age_can_be_read(mtime_s: float, tmp_path: Path) -> None:
+def test_a_manifest_can_be_read_whatever_the_modification_time_of_a_file_in_it(
+    mtime_s: float, tmp_path: Path
+) -> None:
     file = tmp_path / "old.txt"
     file.touch()
     os.utime(file, (mtime_s, mtime_s))

@@ -403,7 +403,7 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
         assert "objects/next" in objects()
 
 
-def test_an_object_in_the_store_is_removed_one_manifest_after_the_last_one_that_names_it(
+def test_an_object_is_removed_when_two_manifests_in_a_row_do_not_name_it(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path)
@@ -454,7 +454,7 @@ def test_without_the_right_to_remove_objects_checkpoints_of_running_trials_are_c
     assert {r.levelname for r in caplog.records if "access denied" in r.getMessage()} == {"INFO"}
 
 
-def test_a_notebook_that_one_copy_leaves_out_is_sent_with_the_next_copy(
+def test_a_notebook_whose_changes_one_remote_copy_leaves_out_is_sent_with_the_next_copy(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -622,7 +622,7 @@ def test_every_manifest_names_only_objects_that_exist(
 # --- interrupted copies --------------------------------------------------------------------------
 
 
-def test_after_any_interrupted_write_the_copy_is_the_old_or_the_new_one(
+def test_after_any_interrupted_write_the_remote_copy_is_either_the_old_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = 10**9
@@ -689,7 +689,7 @@ def test_a_copy_made_while_trials_end_has_the_files_of_all_its_trials(
     assert not b.paths.checkpoints("0001").exists()
 
 
-def test_a_lost_connection_is_reported_once_and_the_copy_catches_up(
+def test_a_lost_connection_to_the_store_is_reported_once_and_the_copy_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     put, is_away = Store.put, threading.Event()
@@ -916,7 +916,7 @@ def test_a_remote_copy_that_cannot_be_restored_is_refused_with_the_reason(
 ) -> None:
     swept(tmp_path / "a")
     with small_disk(tmp_path / "small", "64k") as small:
-        message = r"brought back from memory://.* No space left on device; make room or choose"
+        message = r"restored from memory://.* No space left on device; make room or choose"
         with pytest.raises(OutputError, match=message), Machine(small / "b").opened():
             pass
     b = Machine(tmp_path / "b")
@@ -1079,7 +1079,7 @@ def test_no_sweep_begins_while_the_store_is_unavailable(
     if is_here:
         Study.open(a.storage_url, a.settings)
     monkeypatch.setattr(Store, "get", away)
-    with pytest.raises(SyncError, match="the line is cut; the copy may have more"), a.opened():
+    with pytest.raises(SyncError, match="the line is cut; the copy may have trials"), a.opened():
         pass
 
 
@@ -1103,7 +1103,7 @@ def test_with_databases_on_servers_only_files_are_copied_and_restored_to_the_sam
         assert set(manifest().files) == {"notebooks/0000.ipynb"}
     shutil.rmtree(tmp_path / "a")
     with (
-        pytest.raises(SyncError, match="repeat the -o of its sweep"),
+        pytest.raises(SyncError, match="on a server; repeat -o "),
         machine("b").opened(lambda: None),
     ):
         pass

@@ -81,7 +81,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_local_server_is_reached_without_the_proxy_and_earlier_no_proxy_hosts_remain(
+def test_a_local_server_is_reached_without_the_proxy_and_no_proxy_keeps_earlier_hosts(
     host: str, variable: str, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment.delenv(variable.lower())
@@ -111,7 +111,7 @@ def test_the_message_about_a_server_behind_a_failing_proxy_names_the_proxy_and_n
         assert at in str(refused.value)
         assert "hidden" not in str(refused.value)
         way = "git.example,mlflow.example"
-        assert f"NO_PROXY={way}" in str(refused.value)
+        assert f"no_proxy={way}" in str(refused.value)
         environment.setenv("no_proxy", way)
         with pytest.raises(TrackingError) as unknown:
             check_reachable(store_at(ELSEWHERE, tmp_path))

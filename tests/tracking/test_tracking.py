@@ -121,7 +121,7 @@ def stopped(folder: Path) -> TrialRecord:
     return trial_record(notebook=notebook, state=TrialState.STOPPED, started_at_s=time.time())
 
 
-def test_the_next_sweep_writes_what_a_locked_store_did_not_accept_in_time(
+def test_the_next_sweep_writes_to_mlflow_what_a_locked_mlflow_store_did_not_accept_in_time(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -162,7 +162,7 @@ def test_no_mlflow_run_ends_before_its_start_if_the_clock_is_set_back(tmp_path: 
     assert run.info.end_time == run.info.start_time
 
 
-def test_the_store_and_its_artifacts_are_in_the_output_folder_whatever_its_name(
+def test_the_mlflow_store_and_its_artifacts_are_in_the_output_folder_whatever_its_name(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "a?b" / "%41 josé@corp:#1 (2)&'s 日本"
@@ -464,7 +464,7 @@ def test_an_mlflow_run_has_its_values_and_status_before_its_files_are_uploaded(
     assert writer._client.get_run(later.runs["0000"]).info.status == "FINISHED"
 
 
-def test_a_large_upload_has_more_time_than_other_calls(store: Path) -> None:
+def test_a_large_upload_to_mlflow_may_take_longer_than_other_calls(store: Path) -> None:
     tracker = opened(store, "large upload")
     ours, theirs = Pipe()
     for message in (Upload(10**8), Reply("done")):
@@ -644,7 +644,7 @@ def test_the_start_of_a_trial_that_mlflow_refused_is_written_again_while_the_tri
     tracker.close()
 
 
-def test_files_are_uploaded_after_all_other_calls_and_before_the_end_of_a_wait(
+def test_files_are_uploaded_after_all_other_calls_and_before_the_call_wait_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The tracker gathers calls for up to 60 s before it sends them. `wait` must end this, too.
@@ -770,7 +770,9 @@ def view() -> str:
     return view_of(settings.search_space, settings.objective, study_id="one")
 
 
-def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view: str) -> None:
+def test_objectives_and_swept_params_are_columns_in_mlflow_and_the_best_run_is_first(
+    view: str,
+) -> None:
     state = state_of(view)
     assert state["selectedColumns"] == [
         "metrics.`val loss`",
@@ -783,7 +785,7 @@ def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view:
     )
 
 
-def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_has(
+def test_parallel_coordinates_in_mlflow_use_logarithms_and_only_params_that_each_trial_has(
     view: str,
 ) -> None:
     (chart,) = state_of(view)["compareRunCharts"]
@@ -857,7 +859,7 @@ def test_series_with_similar_names_stay_separate_and_a_changed_name_is_reported(
     assert legal("iou>0.5") in caplog.text
 
 
-def test_a_value_that_mlflow_refuses_does_not_lose_other_values(
+def test_a_value_that_mlflow_refuses_does_not_keep_other_values_from_being_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer, store = writer_of(tmp_path, "refused")

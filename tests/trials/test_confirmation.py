@@ -74,14 +74,16 @@ def test_the_best_trials_of_a_search_are_confirmed_and_equal_params_only_once() 
 
 
 @pytest.mark.parametrize(("direction", "first"), [("maximize", "0001"), ("minimize", "0000")])
-def test_the_best_mean_wins_regardless_of_the_search_scores(direction: str, first: str) -> None:
+def test_the_trial_with_the_best_mean_on_fresh_seeds_wins_whatever_its_search_score(
+    direction: str, first: str
+) -> None:
     found = confirmation((0.6, 0.61), (0.7, 0.712), direction=direction)
     assert winner_of(found) == first
     assert found.ranking[0].run_id == first
     assert not found.alike
 
 
-def test_the_interval_is_that_of_students_t_distribution() -> None:
+def test_the_interval_of_a_confirmed_mean_is_that_of_students_t_distribution() -> None:
     (one,) = confirmation((0.7, 0.712)).ranking
     assert one.mean == pytest.approx(0.706)
     assert one.interval == pytest.approx((0.706 - 12.7062 * 0.006, 0.706 + 12.7062 * 0.006), 1e-5)

@@ -60,7 +60,7 @@ def test_an_exception_of_the_observer_is_logged_and_the_observer_is_called_again
     assert "the observer failed at trial_started: MemoryError: MemoryError" in record.getMessage()
 
 
-def test_an_observer_and_a_signal_handler_may_announce_events() -> None:
+def test_an_observer_and_a_signal_handler_may_announce_events_while_events_are_delivered() -> None:
     observed: Counter[Event] = Counter()
     alarms = 0
 

@@ -89,7 +89,9 @@ def test_a_name_that_is_too_long_for_a_file_system_is_refused(template: str) -> 
         StudyPaths.parse(template, study="d")
 
 
-def test_the_longest_allowed_name_can_be_written_and_renamed(tmp_path: Path) -> None:
+def test_a_notebook_with_the_longest_allowed_name_can_be_written_and_renamed(
+    tmp_path: Path,
+) -> None:
     template = f"{tmp_path}/{'n' * 220}.{{run_id}}.ipynb"
     notebook = StudyPaths.parse(template, study="d").following("confirm").notebook("0000")
     write_atomically(notebook, "{}")
@@ -110,7 +112,7 @@ def test_a_run_id_has_at_least_four_digits() -> None:
         "out/d+(1).{run_id}.ipynb",
     ],
 )
-def test_written_notebooks_are_found_by_the_template(template: str) -> None:
+def test_executed_notebooks_of_a_study_are_found_by_its_output_template(template: str) -> None:
     paths = StudyPaths.parse(template, study="d.x")
     assert paths.written_run_ids() == {}
     written = {run_id: touch(paths.notebook(run_id)) for run_id in ("0010", "0002", "12345")}
@@ -118,7 +120,7 @@ def test_written_notebooks_are_found_by_the_template(template: str) -> None:
     assert list(paths.written_run_ids()) == sorted(written)
 
 
-def test_files_that_do_not_match_the_template_are_not_listed() -> None:
+def test_files_that_do_not_match_the_output_template_are_not_listed_as_notebooks() -> None:
     paths = StudyPaths.parse("out/digits.{run_id}.ipynb", study="d")
     for name in (
         "digits.7.ipynb",
@@ -146,7 +148,9 @@ def test_absolute_output_paths_work_even_if_the_working_folder_was_removed(
     assert display_path(paths.folder) == f"{tmp_path}/s"
 
 
-def test_a_display_path_is_relative_below_the_working_folder_only(tmp_path: Path) -> None:
+def test_a_path_is_displayed_as_relative_only_if_it_is_below_the_working_folder(
+    tmp_path: Path,
+) -> None:
     assert display_path(tmp_path / "out" / "x.ipynb") == "out/x.ipynb"
     assert display_path(tmp_path.parent / "x.ipynb") == str(tmp_path.parent / "x.ipynb")
 

@@ -46,7 +46,7 @@ def result(**fields: Any) -> SweepResult:
     return sweep_result(**{**usual, "mlflow_run_ids": {"0000": "abc"}, **fields})
 
 
-def test_counts_have_all_states_of_ended_trials_and_running_only_if_a_trial_runs() -> None:
+def test_counts_of_trials_have_zeros_for_states_of_ended_trials_but_not_for_running() -> None:
     counts = {"completed": 1, "pruned": 0, "failed": 1, "stopped": 0}
     assert count_by_state([BEST, FAILED]) == counts
     running = record(2, TrialState.RUNNING)
@@ -58,7 +58,7 @@ def test_jupyter_shows_why_the_best_trials_were_not_confirmed() -> None:
     assert "<p>the best trials were not confirmed: cost.budget: 5 is &lt;spent&gt;</p>" in page
 
 
-def test_the_json_is_valid_even_with_a_score_that_is_not_finite() -> None:
+def test_the_json_of_a_result_is_valid_even_with_a_score_that_is_not_finite() -> None:
     data = json.loads(json.dumps(result().to_json(), allow_nan=False))
     best, failed = data["trials"]
     assert (best["scores"], best["mlflow_run_id"]) == ({"acc": 0.9}, "abc")
@@ -67,7 +67,7 @@ def test_the_json_is_valid_even_with_a_score_that_is_not_finite() -> None:
     assert failed["mlflow_run_id"] is None
 
 
-def test_every_trial_in_the_json_has_the_same_keys_wherever_it_ran() -> None:
+def test_every_trial_in_the_json_of_a_result_has_the_same_keys_wherever_it_ran() -> None:
     far = replace(BEST, host="b", notices={Notice.NOT_REPLICABLE: ("put_",)})
     near, away = result(records=[BEST, far]).to_json()["trials"]
     assert near.keys() == away.keys()
@@ -75,7 +75,7 @@ def test_every_trial_in_the_json_has_the_same_keys_wherever_it_ran() -> None:
     assert away["notices"] == {"not_replicable": ["put_"]}
 
 
-def test_the_json_contains_gpu_use_and_cost() -> None:
+def test_the_json_of_a_result_contains_gpu_use_and_cost() -> None:
     records = [replace(BEST, gpu=GpuUse(peak_bytes=8, busy_share=0.5)), FAILED]
     data = result(records=records, duration_s=3600.0, cost=1.5).to_json()
     best, failed = data["trials"]
@@ -86,7 +86,7 @@ def test_the_json_contains_gpu_use_and_cost() -> None:
     assert result().to_json()["cost"] is None
 
 
-def test_in_the_json_best_is_one_trial_or_a_list_if_there_are_several_objectives() -> None:
+def test_in_the_json_of_a_result_best_is_one_trial_or_a_list_for_several_objectives() -> None:
     assert result().to_json()["best"]["run_id"] == "0000"
     assert result(best=[]).to_json()["best"] is None
     both = replace(BEST, scores={"acc": 0.9, "size": 3.0})
@@ -143,7 +143,7 @@ def test_the_repr_of_a_sweeps_result_is_one_line() -> None:
         (0.013045982457697392, False),  # a loss in single precision
     ],
 )
-def test_a_score_that_is_a_share_of_examples_counts_as_coarse_in_single_precision_too(
+def test_an_accuracy_that_is_a_fraction_of_few_examples_is_coarse_also_in_single_precision(
     score: float, coarse: bool
 ) -> None:
     assert is_coarse(score) is coarse

@@ -11,7 +11,7 @@ from sweeper.notebook_api.messages import Point, PointSource, StopReason
 from sweeper.trials import Blocked, Control, Machine, Phase, Points, RunningTrial, ScoreRank
 
 
-def test_each_subscriber_receives_each_point_in_order() -> None:
+def test_each_subscriber_receives_in_order_all_points_reported_after_it_subscribed() -> None:
     first: list[Point] = []
     second: list[Point] = []
     running = RunningTrial(Points(first.append))
@@ -23,7 +23,7 @@ def test_each_subscriber_receives_each_point_in_order() -> None:
     assert (running.points.step, running.points.metrics) == (1, {"loss": 1.0})
 
 
-def test_a_printed_value_counts_until_the_notebook_reports_the_metric() -> None:
+def test_a_printed_value_of_a_metric_counts_only_until_the_notebook_reports_that_metric() -> None:
     points: list[Point] = []
     running = RunningTrial(Points(points.append))
     printed = Point(step=0, metrics={"loss": 2.0}, source=PointSource.PRINTED)
@@ -64,7 +64,7 @@ def test_a_printed_text_without_a_number_reaches_no_subscriber() -> None:
     assert (len(points), len(kept), running.points.step) == (0, 1, None)
 
 
-def test_the_first_reason_to_stop_counts_and_is_delivered_once() -> None:
+def test_only_the_first_of_several_reasons_to_stop_a_trial_counts_and_is_delivered() -> None:
     running, calls = RunningTrial(), []
     running.control.on_stop(lambda: calls.append(running.control.stop_reason))
     assert running.control.stop_reason is None
@@ -136,7 +136,7 @@ def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None
     assert not running.control.freeze() and running.control.phase is Phase.RUNNING
 
 
-def test_a_repeated_run_that_checks_forking_passes_its_waits_and_requests_to_its_trial() -> None:
+def test_a_trial_passes_on_the_waits_and_requests_of_its_repeated_run_that_checks_forking() -> None:
     asked: list[Blocked] = []
     running, repeated = RunningTrial(control=Control(asked.append)), RunningTrial()
     blocked = Blocked(by=[Control()])
@@ -161,7 +161,7 @@ def test_the_time_limit_does_not_count_while_a_trial_is_frozen() -> None:
     assert running.control.stop_reason is StopReason.TIME_LIMIT
 
 
-def test_the_time_waited_can_be_read_while_another_thread_waits() -> None:
+def test_the_waiting_time_of_a_trial_is_at_most_the_real_time_while_another_thread_waits() -> None:
     running, is_over = RunningTrial(), threading.Event()
 
     def read() -> float:

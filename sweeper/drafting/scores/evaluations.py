@@ -109,8 +109,9 @@ class _Binding:
     Attributes:
         value: The expression that is assigned or added.
         scope: The function with the assignment. None for the notebook's top level.
-        position: Item of the value that the name gets, from the end if it is negative. None if the
-            name gets the whole value.
+        position: Index of the item that the name gets, as 1 for `acc` in `loss, acc = test()`. It
+            is negative for a name after a starred one, and 0 for a loop's single variable. None if
+            the name gets the whole value.
         is_added: Whether the value is added, with `+=` or `append`.
         is_of_grid: Whether it is appended in a loop that tries values of a param.
         test: The condition of the branch with the assignment. None outside of branches.
@@ -162,7 +163,7 @@ class _Place:
 
 
 class Evaluations:
-    """Follows the numbers in a notebook's code back to what they are.
+    """Finds what the numbers in a notebook's code are, such as metrics or counters.
 
     Args:
         statements: Statements of the top level, each with the number of its cell.
@@ -174,8 +175,8 @@ class Evaluations:
         #: For the definition of each `__init__`, the name of its class.
         self._class_of: dict[ast.AST | None, str] = {}
         self._calls: defaultdict[str, list[tuple[ast.Call, ast.AST | None]]] = defaultdict(list)
-        #: What the search for one number's origin has found so far, by step. `_path` has the steps
-        #: that it is following at the moment.
+        #: What the current search for a number's origin has found, by step. `_path` has the steps
+        #: whose search has not ended yet.
         self._known: dict[tuple[ast.AST | None, object], Meaning] = {}
         #: For each variable that keeps the best value so far, the direction in which values are
         #: better: `minimize` for `best` in `if loss < best: best = loss`.
@@ -186,7 +187,9 @@ class Evaluations:
             self._read(node, _Place(statement=index))
 
     def of(self, value: ast.expr, scope: ast.AST | None = None) -> Meaning:
-        """Return what the value of an expression is.
+        """Return what the code shows about the number that an expression gives.
+
+        That is its role, such as an evaluation of the model, and its metric, such as accuracy.
 
         Args:
             scope: The function with the expression. None for the notebook's top level.
@@ -260,12 +263,16 @@ class Evaluations:
         right: ast.expr,
         scope: ast.AST | None,
     ) -> None:
-        """Record the variables in which a branch keeps the smaller or the larger of two numbers.
+        """Record which variables keep the smallest or the largest value so far.
+
+        For `if loss < best: best = loss`, record `minimize` for `best`.
 
         Args:
+            body: Statements of the branch, such as `best = loss`.
             left: Left side of the branch's condition.
             operator: Operator of the condition.
             right: Right side of the condition.
+            scope: The function with the branch. None for the notebook's top level.
         """
         match operator:
             case ast.Lt() | ast.LtE():
@@ -284,9 +291,10 @@ class Evaluations:
                     self._kept[key] = "maximize"
 
     def _key(self, target: ast.AST, scope: ast.AST | None) -> tuple[ast.AST | None, str]:
-        """Return the key of a target's bindings: its scope, and its text such as `scores['val']`.
+        """Return the key of a target's bindings: its scope, and a text such as `scores['val']`.
 
-        The text is empty for code that is no name, attribute or item.
+        An attribute has a text such as `.loss` and no scope, whatever its object is. The text is
+        empty for code that is no name, attribute or item.
         """
         match target:
             case ast.Name(id=name):
@@ -338,6 +346,11 @@ class Evaluations:
 
         Return `UNKNOWN` if the search is following this step already, which is a circle, or after
         `_DEEPEST` steps.
+
+        Args:
+            step: A variable, a piece of code or a function's result, with its function. It is the
+                key of what was found.
+            follow: Called if nothing was found for the step yet.
         """
         if step not in self._known:
             if step in self._path or len(self._path) > _DEEPEST:
@@ -433,12 +446,14 @@ class Evaluations:
             return self._of_part(binding.value, binding.position)
         if binding.test is None or not isinstance(binding.value, ast.Constant):
             return self._of(binding.value, binding.scope)
-        # It counts how often a condition holds: `if y == p: hits += 1`.
+        # The variable counts how often a condition holds: `if y == p: hits += 1`.
         counted = self._of(_compared(binding.test), binding.scope)
         return counted if counted.is_evaluation else Meaning(kind=Kind.EVALUATION)
 
     def _of_part(self, value: ast.expr, position: int) -> Meaning:
-        """Return what one item of a call's result is: of a returned tuple, or of what is iterated.
+        """Return what one item of a call's result is, as `acc` in `loss, acc = test()`.
+
+        For `range` and `enumerate`, item 0 is the counter of a loop over the result.
 
         Args:
             value: The call. Other code gives `UNKNOWN`.
@@ -533,7 +548,12 @@ class Evaluations:
         return self._once(step, lambda: _together(self._of(part, function) for part in parts))
 
     def _of_own_function(self, function: _Function, name: str) -> Meaning:
-        """Return what a call of one of the notebook's functions returns."""
+        """Return what a call of one of the notebook's functions returns.
+
+        Args:
+            name: Name of the function. If the function returns an evaluation, and its name has a
+                metric with the same direction, this metric counts.
+        """
         found = self._of_results(function, None, results_of(function))
         named = _named(words_of(name))
         is_same = named.is_evaluation and found.is_evaluation
@@ -580,9 +600,9 @@ class Evaluations:
         return found
 
     def _of_criterion(self, name: str, scope: ast.AST | None) -> Meaning:
-        """Return what a call of an object returns, as of `criterion` in `criterion = nn.MSELoss()`.
+        """Return what a call of an object returns, such as `criterion(y, p)`.
 
-        The name of the object's class decides.
+        The class with which the code makes the object decides: `criterion = nn.MSELoss()`.
         """
         for binding in self._bindings.get((scope, name)) or self._bindings.get((None, name), []):
             if isinstance(binding.value, ast.Call):
@@ -625,9 +645,14 @@ class Evaluations:
         return False
 
     def followed(self, node: ast.expr, scope: ast.AST | None = None) -> ast.expr:
-        """Return the code that is assigned to a variable in a scope. Other code is returned as is.
+        """Return the expression that the last assignment to a variable in a scope gives it.
 
+        Code that is no variable, or a variable without such an assignment, is returned as it is.
         The caller looks at the form of the code, for example whether it is a call or a list.
+
+        Args:
+            node: The variable, or other code.
+            scope: The function in which assignments count. None for the notebook's top level.
         """
         if isinstance(node, ast.Name):
             for binding in reversed(self._bindings.get((scope, node.id), [])):
@@ -747,7 +772,7 @@ def _is_square(left: ast.expr, right: ast.expr) -> bool:
 
 
 def _is_minus(node: ast.expr) -> bool:
-    """Return whether a product begins with a minus."""
+    """Return whether the first operand of an expression has a minus, as in `-p * log(q)`."""
     while isinstance(node, ast.BinOp):
         node = node.left
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
@@ -770,7 +795,10 @@ def results_of(function: _Function) -> list[ast.expr]:
 
 
 def _position_of(index: ast.expr) -> int | None:
-    """Return the position that an index states. None for other code."""
+    """Return the whole number that code states as an index, as -1 for `a[-1]`.
+
+    None if the index is computed, or is no whole number.
+    """
     match index:
         case ast.Constant(value=int(position)):
             return position
@@ -836,7 +864,11 @@ def is_over_folds(node: ast.AST) -> bool:
 
 
 def names_in(node: ast.AST, use: type[ast.expr_context] = ast.expr_context) -> set[str]:
-    """Return the names in code, or only those with one use: `ast.Store` for assigned names."""
+    """Return the names in code.
+
+    Args:
+        use: Context in which a name has to be: `ast.Store` for assigned names. By default, any.
+    """
     return {
         part.id
         for part in ast.walk(node)

@@ -47,7 +47,8 @@ class Metric:
     Attributes:
         name: The metric's words, with spaces.
         direction: Direction in which the metric is better: `minimize` or `maximize`.
-        is_weak: Whether the name of any score may contain the word, as `loss`.
+        is_weak: Whether the metric, such as `loss`, counts only in names without another metric
+            that is not weak.
         is_partial: Whether the metric may be perfect for a model that always predicts one class.
         is_by_trend: Whether some people minimise the metric and others maximise it. Then the trend
             of the score's values decides.
@@ -61,7 +62,16 @@ class Metric:
 
 
 def preference(metric: Metric | None, direction: str | None) -> int:
-    """Return the rank of a metric among those of other scores: 0 for an accuracy, 2 for a loss."""
+    """Return the rank of a score's metric. The score with the smallest rank is preferred.
+
+    Args:
+        metric: The metric. None if the score's name has none.
+        direction: Direction in which the score is better. None if it is not known.
+
+    Returns:
+        2 for a weak metric that is minimised, such as a loss. 1 for a partial metric, such as
+        recall, and if neither metric nor direction is known. Else 0.
+    """
     if metric is None:
         return int(direction is None)
     if metric.is_weak:

@@ -27,13 +27,13 @@ _ANY_NUMBER = compile_pattern(
     r"(?i)(?<![\w.,^])([-+]?(?:\.?\d[\d.e+-]*|nan|inf(?:inity)?))(?!(?!(?:st|nd|rd|th)\b)[^\W\d_])"
 )
 _OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
-#: What may be between a label and its number: no letters, or also the type of a scalar, as in
-#: `np.float64(`. Or at least one character, where a number directly after the label is part of
-#: another label, such as `RMSE0:` next to `RMSE:`.
+#: Patterns of the text between a label and its number, in the order in which they are tried. The
+#: first one allows no letters. The second one also allows the type of a scalar, as in
+#: `np.float64(`. The third one needs at least one character: then `RMSE` does not match `RMSE0:`.
 _GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?", r"\W+?")
-#: Matches the text between two numbers if one label contains the first number and this text, as
-#: ` loss:` in `epoch 3 loss: 0.5`. Then a letter comes after at most a space, or there is only
-#: punctuation, with `:`, `=` or `>` at the end.
+#: Matches the text between two numbers in a line if the first number belongs to the second one's
+#: label: `epoch 3 loss: 0.5` has the label `epoch # loss`. Such a text begins with a letter, after
+#: at most `%`, `)` and a space. Or it is punctuation with `:`, `=` or `>` at the end.
 _CONTINUES = re.compile(r"%?\)? ?[A-Za-z]|\W*[:=>]\s*$")
 _WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
 #: Lines that match have no scores and are skipped: warnings, errors, lines of source files, times,
@@ -150,6 +150,8 @@ def _printing_of(
     Args:
         label: The number's label.
         before: The text in the line before the number.
+        cell: Number of the code cell that has printed the number.
+        printings: What the code prints, each with the number of its cell.
         is_alone: Whether the line has no other number.
     """
     known = [
@@ -175,7 +177,7 @@ def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
 
     Args:
         before: The text in the line before the number.
-        printed: `Printing.before`.
+        printed: `Printing.before`, the text that the call prints before a value.
 
     Returns:
         Begin and end of each text. None if the call has not printed the line.
@@ -189,7 +191,8 @@ def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
         return None
     found, first = [(begin, len(line))], last
     for first in others:
-        begin = before.rfind(first, 0, max(begin - 1, 0))  # a computed text has at least one letter
+        # Between two literal texts, the call has printed a value of at least one character.
+        begin = before.rfind(first, 0, max(begin - 1, 0))
         if begin < 0:
             return None
         found.append((begin, begin + len(first)))
@@ -227,7 +230,7 @@ def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
 
 
 def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
-    """Yield the columns of printed tables whose heads name metrics."""
+    """Yield those columns of printed tables that have a metric in their head."""
     heads: dict[tuple[str, ...], int] = {}
     for text in texts:
         above: list[list[str]] = []

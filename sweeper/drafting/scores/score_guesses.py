@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ...notebook_code.calls import last_name
 from ...notebook_code.own_training import own_nodes
@@ -32,13 +33,32 @@ _HANDS_ON = frozenset("dict enumerate list product reversed sorted tqdm tuple zi
 _Element = tuple[int, ast.expr | None, ast.expr]
 
 
+class Source(StrEnum):
+    """How a notebook gives a score."""
+
+    #: In a call such as `sweeper.report(epoch, val_loss=…)`.
+    REPORTED = "reported"
+    #: By an assignment to a variable. The notebook has not been run, so its value is not known.
+    ASSIGNED = "assigned"
+    #: In the log of a library, such as the history of Keras.
+    LOGGED = "logged"
+    #: As the value of a variable when the run ended.
+    VARIABLE = "variable"
+    #: As a part of such a value: an item, or the mean of an array.
+    PART = "part"
+    #: As the result that a cell displays.
+    SHOWN = "shown"
+    #: In printed text.
+    PRINTED = "printed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """A score that a notebook may have.
 
     Attributes:
         name: Name of the score in the parameters file.
-        how: How the notebook gives the score, for people: `reported`, `assigned`, `printed`, …
+        source: How the notebook gives the score.
         at: Index in `Code.statements` of the statement that computes or prints the score.
         key: Key of the score's entry under `scores` in the parameters file: `expression` or
             `pattern`. Empty if the score needs no entry, because trials find it by its name.
@@ -52,7 +72,7 @@ class Score:
     """
 
     name: str
-    how: str
+    source: Source
     at: int
     key: str = ""
     text: str = ""
@@ -67,6 +87,11 @@ class Score:
         """The score's entry under `scores`, as YAML."""
         quoted = self.text.replace("'", "''")
         return f"{{{self.key}: '{quoted}'}}"
+
+    @property
+    def remark(self) -> str:
+        """What the comment in a drafted file says about the score."""
+        return self.source
 
 
 class Code:
@@ -164,20 +189,21 @@ class Code:
         }
 
     def passed_by(self, score: Score) -> list[tuple[int, ast.expr]]:
-        """Return the parts of a loop over models that belong to other models than the score's.
+        """Return the code of the other models, if a loop over models computes a score.
 
         Values in the code of these models do not change the score. The score's own model is the one
         that its name contains, as in `results_svm`. Else it is the loop's last one.
 
         Returns:
-            Index of a statement, and the code of another model in it. Empty without such a loop.
+            For each piece of code, the index of the statement that contains it, and the code. Empty
+            without such a loop.
         """
         last = self.run_by(score.at)
         if not isinstance(self.statements[last][1], ast.For):
             return []
         lists = self._gone_through(last)
         said = f"_{'_'.join(words_of(score.name))}_"
-        longest, own = 0, -1  # words of the longest name of a model in the score's name
+        longest, own = 0, -1  # length and position of the longest model name in the score's name
         for elements in lists:
             for position, (_, key, _) in enumerate(elements):
                 name = "_".join(_words_of_key(key))
@@ -262,10 +288,13 @@ class Code:
         return found
 
     def run_by(self, statement: int) -> int:
-        """Return the index of the last statement that runs another one.
+        """Return the index of the top-level statement in which the code of a statement runs.
 
-        The body of a function or a class is run by the last statement that uses its name. Any other
-        statement is run by itself.
+        A function or a class runs in the last statement that uses its name. Other statements, and
+        functions that nothing uses, run by themselves.
+
+        Args:
+            statement: Index of the statement whose code is meant.
         """
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
@@ -314,6 +343,7 @@ def _elements(node: ast.expr, index: int) -> list[list[_Element]]:
     An element of a list is its own key.
 
     Args:
+        node: What the loop goes through, or the value of a variable that it goes through.
         index: Index of the statement with the list or dict.
     """
     found = list[list[_Element]]()
@@ -356,9 +386,10 @@ def _filled(loop: ast.For) -> set[str]:
 
 
 def _item(node: ast.stmt, expression: str) -> ast.expr | None:
-    """Return the code of the item that is the score, if a statement makes a dict with this item.
+    """Return the value of the dict's item that is the score, as the code writes it.
 
-    None for other statements. The score does not depend on the dict's other items.
+    For the score `scores['val']` and the statement `scores = {"val": x, "n": y}`, return `x`: the
+    score does not depend on the dict's other items. None if the statement makes no such dict.
 
     Args:
         expression: The score's expression. It ends with the item's key, as in `scores['val']`.
@@ -374,8 +405,13 @@ def _item(node: ast.stmt, expression: str) -> ast.expr | None:
 def _read_of(node: ast.stmt | ast.expr, others: Sequence[ast.AST]) -> Sequence[ast.stmt | ast.expr]:
     """Return the parts of a statement that other code reads.
 
-    If a statement makes a dict and other code reads only some of its items by their keys, they are
-    the values of these items. Else the whole statement is.
+    If the statement assigns a dict that other code reads only by literal keys, these parts are the
+    values of the items with these keys, and of items whose own key is no literal. Else there is one
+    part, the whole statement.
+
+    Args:
+        node: The statement.
+        others: All code in which the dict may be read. It may contain the statement itself.
     """
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=values)):
@@ -414,17 +450,17 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
 
 
 def _rank(score: Score) -> tuple[object, ...]:
-    """Return a sort key: the likeliest score has the smallest one, as among the scores of a run."""
+    """Return a sort key for a guessed score. The likeliest score has the smallest one."""
     words, metric = words_of(score.name), _metric(score.name)
     order = ORDER[split_of([*words, *score.data])]
     kind = preference(metric, score.direction)
     return metric is None, order, kind, "best" in words, -score.at
 
 
-def _guessed(name: str, how: str, at: int, data: Sequence[str] = ()) -> Score:
+def _guessed(name: str, source: Source, at: int, data: Sequence[str] = ()) -> Score:
     metric = _metric(name)
     direction = metric.direction if metric else None
-    return Score(name=name, how=how, at=at, direction=direction, data=data)
+    return Score(name=name, source=source, at=at, direction=direction, data=data)
 
 
 def _metric(name: str) -> Metric | None:
@@ -460,7 +496,7 @@ def reported_in(code: Code) -> Iterator[Score]:
         elif re.search(r"\b(glue|record)$", function):
             names += filter(_is_score, map(_text, arguments[:1]))
         for name in names:
-            yield _guessed(name, "reported", index)
+            yield _guessed(name, Source.REPORTED, index)
 
 
 def _assigned(code: Code, others: set[str]) -> Iterator[Score]:
@@ -471,7 +507,7 @@ def _assigned(code: Code, others: set[str]) -> Iterator[Score]:
             if _is_score(name):
                 meaning = evaluations.of(ast.Name(id=name, ctx=ast.Load()))
                 data = [word for word in meaning.words if word in SPLITS]
-                yield _guessed(name, "assigned", index, data)
+                yield _guessed(name, Source.ASSIGNED, index, data)
 
 
 def _no_numbers(code: Code) -> Iterator[str]:

@@ -47,8 +47,9 @@ from .metrics import (
     words_of,
 )
 from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
-from .score_guesses import Code, Score, reported_in
+from .score_guesses import Code, Score, Source, reported_in
 
+#: Words for the score of a model that is only compared with, or of one before its training.
 _BASELINE = {*"baseline dummy naive initial chance untrained before constant".split()}
 _MEANS = {"mean", "avg", "average"}
 _BEST = {"best", "min", "max", "lowest", "highest"}
@@ -74,8 +75,8 @@ _CROSS_VALIDATES = {"cross_val_score", "cross_validate"}
 #: A printed number is taken for the value of a variable if the digits of both agree, and if at
 #: least this many digits are printed.
 _LEAST_DIGITS = 3
+#: A name that is made from a label or an expression has at most its last five words (chosen).
 _NAME_WORDS = 5
-_LEAST_OF_SERIES = 2
 #: From this number of equal values on, a score counts as constant (chosen, not measured).
 _LEAST_OF_CONSTANT = 3
 #: Matches the part of an expression that takes only the last values of a list: `[-10:]`.
@@ -133,8 +134,7 @@ class SeenScore(Score):
         meaning: What the code shows about how the number is computed.
         printing: The value in the code that is printed. None if it is not known, and for numbers
             that are not printed.
-        is_variable: Whether the number is the value of a variable, and not of a part of one.
-        is_logged: Whether a library has logged the number.
+        library: Library that has logged the number. Empty for other sources.
         is_mean: Whether the number is the mean of the values before it in `values`, which are items
             of an array or scores of folds.
     """
@@ -149,8 +149,7 @@ class SeenScore(Score):
     params: Set[str] = frozenset()
     meaning: Meaning = UNKNOWN
     printing: Printing | None = None
-    is_variable: bool = False
-    is_logged: bool = False
+    library: str = ""
     is_mean: bool = False
 
     @property
@@ -164,19 +163,31 @@ class SeenScore(Score):
         return self.text or self.name
 
     @property
+    def origin(self) -> str:
+        """How the notebook gives the score, for people: `printed`, `logged by keras`."""
+        match self.source:
+            case Source.LOGGED:
+                return f"logged by {self.library}"
+            case Source.VARIABLE:
+                return f"variable {self.expression}"
+            case Source.PART:
+                return self.expression
+        return self.source
+
+    @property
     def about(self) -> str:
-        """Where the score comes from and which doubts there are, for people."""
+        """The doubts about the score and where it comes from, for people."""
         many, n_values = [], len(self.values)
         if self.is_mean:
             many = [f"the mean of {n_values - 1} values"]
         elif n_values > 1:
             many = [f"the last of {n_values} values"]
-        return ", ".join([*self.doubts, *many, self.how])
+        return ", ".join([*self.doubts, *many, self.origin])
 
-    def as_score(self, direction: str | None = None) -> Score:
-        """Return the score for a draft of a parameters file, which also shows value and doubts."""
-        how = f"{self.value:.6g}: {self.about}"
-        return replace(self, how=how, direction=direction or self.direction)
+    @property
+    def remark(self) -> str:
+        """What the comment in a drafted file says about the score: also its value in the run."""
+        return f"{self.value:.6g}: {self.about}"
 
 
 def seen_scores(
@@ -187,7 +198,8 @@ def seen_scores(
     Args:
         node: An executed notebook with the numbers that the kernel recorded of its variables.
         code: Code of the research notebook.
-        literals: Names that the notebook assigns nothing but plain values, which are no results.
+        literals: Names of variables to which the notebook assigns only plain values, which are no
+            results.
 
     Returns:
         Two lists: the numbers that may be scores, the likeliest first; and all other numbers,
@@ -224,15 +236,21 @@ def own_cells(node: Any) -> list[Any]:
 def is_clear(scores: Sequence[SeenScore]) -> bool:
     """Return whether the first of ranked scores can be used without asking a person.
 
-    It cannot if it has a serious doubt, or if another score has the same group and depends on the
-    same params. A score that depends on other params belongs to another model. Two names of one
-    number are one score. If no param changes the first score, the answer is True: a choice would
-    not help, and the proposal is refused with that reason.
+    It can if the notebook reports it. The result is also True if no param changes the first score:
+    a choice would not help, and the proposal is refused with that reason.
+
+    Any other score must be finite, and must have no serious doubt and no rival. A rival is another
+    score of the same group that depends on one of the same params, because a score that depends
+    only on other params belongs to another model. If the params of the first score are unknown, all
+    scores of its group count. Two names of one number are one score, and so no rivals. A score is
+    no rival, either, if its words differ from those of the first score only by `final`.
+
+    False without scores.
     """
     if not scores:
         return False
     first, others = scores[0], scores[1:]
-    if first.group == ("reported",) or Doubt.UNREACHED in first.doubts:
+    if first.source is Source.REPORTED or Doubt.UNREACHED in first.doubts:
         return True
     doubtful = {Doubt.UNKNOWN, Doubt.BASELINE, Doubt.EARLY, Doubt.ITEM, Doubt.UNPROVEN}
     rivals = [
@@ -248,7 +266,10 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
 
 
 def _is_same_number(first: SeenScore, other: SeenScore) -> bool:
-    """Return whether two scores are one number, which may be printed with fewer digits."""
+    """Return whether two scores are one number, which may be printed with fewer digits.
+
+    They are if they have the same value, and also the same cell or the same group.
+    """
     is_same = first.cell == other.cell or first.group == other.group
     return is_same and _is_same_value(first, other)
 
@@ -261,7 +282,14 @@ def _is_same_value(first: SeenScore, other: SeenScore) -> bool:
 
 
 class _Run:
-    """One executed notebook, and what its code says about the numbers in it."""
+    """One executed notebook, and what its code says about the numbers in it.
+
+    Args:
+        node: The executed notebook.
+        code: Code of the research notebook.
+        literals: Names of variables to which the notebook assigns only plain values, which are no
+            results.
+    """
 
     def __init__(self, node: Any, code: Code, literals: set[str]) -> None:
         self._code = code
@@ -306,12 +334,12 @@ class _Run:
                 *self._bare(variables),
             ]
         )
-        shown = {score.how for score in found}
-        rest = [variable for variable in variables if variable.how not in shown]
+        kept = {_identity(score) for score in found}
+        rest = [variable for variable in variables if _identity(variable) not in kept]
         possible = list[SeenScore]()
         for score in found:
             known = self._with_meaning(score)
-            if known is not None and (score.how == "reported" or self._is_trained(known)):
+            if known is not None and (score.source is Source.REPORTED or self._is_trained(known)):
                 possible.append(self._judged(known))
             else:
                 rest.append(score)
@@ -337,11 +365,16 @@ class _Run:
         A trial would have to compute a displayed score again. Equal numbers on different data are
         different scores.
         """
-        logged = {(score.value, split_of(score.words)) for score in scores if score.is_logged}
+        logged = {
+            (score.value, split_of(score.words))
+            for score in scores
+            if score.source is Source.LOGGED
+        }
         return [
             score
             for score in scores
-            if score.how != "shown" or (score.value, split_of(score.words)) not in logged
+            if score.source is not Source.SHOWN
+            or (score.value, split_of(score.words)) not in logged
         ]
 
     def _with_meaning(self, score: SeenScore) -> SeenScore | None:
@@ -349,7 +382,7 @@ class _Run:
 
         Return None if it is an input or a state of the training, which is no score.
         """
-        if score.how == "reported" or score.is_logged:
+        if score.source in (Source.REPORTED, Source.LOGGED):
             return score
         if score.key == "pattern":
             return None if score.meaning.is_none else score
@@ -371,7 +404,7 @@ class _Run:
         given_at = {score.name: score.at for score in reported_in(self._code)}
         for name in dict.fromkeys([*series, *finals]):
             values = [finals[name]] if name in finals else series[name].values
-            yield self._series(name, values, "reported", given_at.get(name, 0))
+            yield self._series(name, values, Source.REPORTED, given_at.get(name, 0))
 
     def _logged(self) -> Iterator[SeenScore]:
         logged = self._metadata.logged
@@ -381,22 +414,28 @@ class _Run:
         for name, series in logged.items():
             if _NEVER_A_SCORE.search(name):
                 continue
-            found = self._series(name, series.values, f"logged by {series.library}")
+            found = self._series(name, series.values, Source.LOGGED)
             data = _NUMBERED_DATA.match(name)
             if data is not None and data[0] != max(numbered):
                 found = replace(found, words=["train", *found.words[1:]])
-            yield replace(found, is_logged=True)
+            yield replace(found, library=series.library)
 
-    def _series(self, name: str, values: Sequence[float], how: str, given_at: int = 0) -> SeenScore:
-        """Return a series as a score of the last statement that trains, or of a later one.
+    def _series(
+        self, name: str, values: Sequence[float], source: Source, given_at: int = 0
+    ) -> SeenScore:
+        """Return a series of reported or logged values as a score.
+
+        The score belongs to the last statement that trains, or to the notebook's last one if none
+        trains.
 
         Args:
-            given_at: Index of a statement that gives values of the series.
+            given_at: Index of a statement that gives values of the series. If it is after the
+                training, the score belongs to this statement.
         """
         at = max(given_at, max(self._trains, default=len(self._code.statements) - 1))
         return SeenScore(
             name=name,
-            how=how,
+            source=source,
             cell=self._code.statements[at][0],
             at=at,
             values=list(values),
@@ -442,14 +481,13 @@ class _Run:
         is_plain = expression == root
         return SeenScore(
             name=name,
-            how=f"variable {root}" if is_plain else expression,
+            source=Source.VARIABLE if is_plain else Source.PART,
             cell=cell,
             at=at,
             values=values,
             key="" if is_plain else "expression",
             text="" if is_plain else expression,
             words=[*words, *_sources(self._code, at, root)],
-            is_variable=is_plain,
             is_mean=is_mean,
         )
 
@@ -460,7 +498,9 @@ class _Run:
         would train a model or give another value.
 
         Args:
+            cell: The code cell that displays the object.
             suffix: What follows the displayed object to get the number, as `.mean()`.
+            values: All values of the number, in order.
         """
         at = self._ends.get(cell)
         node = None if at is None else self._code.statements[at][1]
@@ -477,7 +517,7 @@ class _Run:
         name = "_".join(item or (metric.name.split() if metric else words[-2:])) or "shown"
         yield SeenScore(
             name=name,
-            how="shown",
+            source=Source.SHOWN,
             cell=cell,
             at=at,
             values=values,
@@ -489,9 +529,13 @@ class _Run:
         )
 
     def _lasts(self, node: ast.AST, at: int) -> bool:
-        """Return whether no statement after the one with index `at` changes the names in code.
+        """Return whether code gives the same number if it is evaluated again at the notebook's end.
 
-        Then evaluating the code at the end of the notebook gives the same number.
+        It does if no later statement assigns a name in the code, or changes its object.
+
+        Args:
+            node: The code.
+            at: Index of the statement with the code.
         """
         return names_in(node).isdisjoint(set[str]().union(*self._given[at + 1 :]))
 
@@ -519,11 +563,14 @@ class _Run:
         return any(map(is_over_folds, parts)) if parts else bool(_calls(node) & _CROSS_VALIDATES)
 
     def _bare(self, variables: Sequence[SeenScore]) -> Iterator[SeenScore]:
-        """Yield numbers that cells print without a label, and that are no variable's value.
+        """Yield scores that cells print without a label.
 
-        If each print call of a cell has printed exactly one number, the printed expressions give
-        the numbers their words, and trials evaluate them again. A pattern finds only the very last
-        number.
+        If each call of a cell that prints without a label has printed exactly one number, and none
+        of these calls is in a function or a loop, yield those numbers whose expression is a call
+        that evaluates the model and that trials can make again at the notebook's end. Then
+        yield the notebook's last number without a label, which a pattern can find, if it is known
+        which call prints it. Leave it out if a variable that the call prints has its value, or if a
+        number with its value was yielded for the same cell.
 
         Args:
             variables: All variables.
@@ -565,7 +612,7 @@ class _Run:
         text = ast.unparse(printing.value)
         return SeenScore(
             name="_".join(metric.name.split()) if metric else "printed",
-            how="printed",
+            source=Source.PRINTED,
             cell=cell,
             at=self._code.run_by(printing.statement),
             values=values,
@@ -596,7 +643,7 @@ class _Run:
                 words += self._words_of(printing)
             yield SeenScore(
                 name=name,
-                how="printed",
+                source=Source.PRINTED,
                 cell=number.cell,
                 at=self._printed_by(number),
                 values=number.values,
@@ -614,9 +661,9 @@ class _Run:
     def _printed_by(self, number: PrintedNumber) -> int:
         """Return the index of the statement that prints a number.
 
-        If the code does not show it, it is the cell's last statement that trains, else its last
-        one. Several values in a cell that trains were printed during the training, for example by a
-        callback, even if another statement seems to print them.
+        If the code does not show the statement, return the cell's last statement that trains, or
+        its last statement if none trains. Several values in a cell that trains were printed during
+        the training, for example by a callback, even if another statement seems to print them.
         """
         cell = number.cell
         training = [at for at in self._trains if self._code.statements[at][0] == cell]
@@ -634,8 +681,9 @@ class _Run:
     ) -> Iterator[SeenScore]:
         """Join printed numbers with the variables whose values they show.
 
-        Yield each variable, with the words printed before its value. Then yield the printed numbers
-        that show no variable.
+        Yield each variable, with the words printed before its value. If a variable that is printed
+        is a whole number, and these words and its own have no metric, yield the printed numbers in
+        its place. Then yield the printed numbers that show no variable.
         """
         printed_as: defaultdict[str, list[SeenScore]] = defaultdict(list)
         others = list[SeenScore]()
@@ -681,7 +729,7 @@ class _Run:
         metric = metric_of(words)
         direction = self._direction(score, metric)
         doubts = self._doubts(score, words, metric, direction)
-        is_reported = score.how == "reported"
+        is_reported = score.source is Source.REPORTED
         is_of_batch = self._is_of_batch(score)
         is_training = not {Doubt.TRAINING, Doubt.TRAINING_LOSS}.isdisjoint(doubts)
         is_last_item = score.text.endswith("[-1]")
@@ -696,7 +744,7 @@ class _Run:
             not {Doubt.BASELINE, Doubt.CONSTANT}.isdisjoint(doubts),
             is_of_batch or not {Doubt.EARLY, Doubt.SUM, Doubt.ITEM}.isdisjoint(doubts),
             metric is None,
-            ORDER["train" if is_training else _split(score, words, self._node(score))],
+            ORDER["train" if is_training else _split(words, self._node(score))],
         )
         is_best = not _BEST.isdisjoint(words)
         rank = (
@@ -710,12 +758,15 @@ class _Run:
             -score.at,
         )
         name = metric.name if metric else ""
+        group: tuple[Any, ...] = (*kind, name, is_best, is_of_end, is_last_item)
+        if is_reported:  # A notebook reports its scores on purpose, so each is as good a choice.
+            group = (score.source,)
         return replace(
             score,
             direction=direction,
             doubts=doubts,
             rank=rank,
-            group=("reported",) if is_reported else (*kind, name, is_best, is_of_end, is_last_item),
+            group=group,
             is_count=is_count,
             is_of_batches=not {Doubt.SUM, Doubt.LAST}.isdisjoint(doubts),
             is_loss=direction == "minimize" and (metric is None or metric.is_weak),
@@ -742,24 +793,26 @@ class _Run:
             direction: Direction in which the score is better.
         """
         node = self._node(score)
-        split = _split(score, words, node)
+        split = _split(words, node)
         is_in_training = score.at in self._trains
         is_sum = score.key == "" and score.name in self._sums
         is_of_loop = score.key == "" and _is_of_loop(node, score.name)
         is_last_step = is_of_loop and is_in_training and split == "" and not is_sum
         is_early = self._code.run_by(score.at) < min(self._trains, default=0)
         is_loss = direction == "minimize" and metric is not None and metric.is_weak
-        is_recorded = is_loss or score.is_logged or (direction == "minimize" and is_in_training)
+        is_logged = score.source is Source.LOGGED
+        is_recorded = is_loss or is_logged or (direction == "minimize" and is_in_training)
         # A variable that is assigned after the training has one value for each training, not one
         # for each step, so it is no training loss.
-        is_of_steps = len(score.values) > 1 and (is_in_training or not score.is_variable)
+        is_variable = score.source is Source.VARIABLE
+        is_of_steps = len(score.values) > 1 and (is_in_training or not is_variable)
         is_training = split == "train" or (
             split == "" and is_recorded and is_of_steps and bool(self._trains)
         )
         holds = {
             Doubt.BASELINE: not _BASELINE.isdisjoint(words),
             Doubt.CONSTANT: len(score.values) >= _LEAST_OF_CONSTANT and len({*score.values}) == 1,
-            Doubt.EARLY: is_early and score.how != "reported",
+            Doubt.EARLY: is_early and score.source is not Source.REPORTED,
             Doubt.SUM: is_sum,
             Doubt.LAST: self._is_of_batch(score) or is_last_step,
             Doubt.ITEM: self._is_item(score),
@@ -837,21 +890,37 @@ class _Run:
         return metric.direction
 
 
+def _identity(score: SeenScore) -> tuple[Source, str]:
+    """Return a key that finds a variable again after it was joined with a printed number.
+
+    The key is the score's source, and for a variable its expression. For any other score, the
+    expression is an empty text.
+    """
+    is_of_variable = score.source in (Source.VARIABLE, Source.PART)
+    return score.source, score.expression if is_of_variable else ""
+
+
 def _add_named(by_name: dict[str, SeenScore], scores: Iterable[SeenScore]) -> None:
     """Add scores under names of their own: `accuracy_7` for the second accuracy, in cell 7.
 
-    A score is left out if one with the same name, of the same cell, has the same value.
+    If the name is in use, a score is left out in two cases. One is that the score with this name
+    has the same cell and the same value. The other is that the notebook reports the score, or a
+    library logs it.
+
+    Args:
+        by_name: The scores so far, by name. This function adds the others.
+        scores: The scores to add.
     """
     for score in scores:
         first = by_name.get(score.name)
         if first is None:
             by_name[score.name] = score
-        elif (score.key or score.is_variable) and not (
+        elif (score.key or score.source is Source.VARIABLE) and not (
             first.cell == score.cell and _is_same_value(first, score)
         ):
             numbered = (f"{score.name}_{number}" for number in count(score.cell))
             name = next(name for name in numbered if name not in by_name)
-            # Trials find a variable by its name, so that one with another name needs an entry.
+            # Trials find a score by the name of its variable. Under a new name, it needs an entry.
             by_name[name] = replace(
                 score,
                 name=name,
@@ -861,8 +930,16 @@ def _add_named(by_name: dict[str, SeenScore], scores: Iterable[SeenScore]) -> No
             )
 
 
-def _split(score: SeenScore, words: Sequence[str], node: ast.stmt) -> str:
-    """Return on which data a score was computed. The test rows of a fold are validation data."""
+def _split(words: Sequence[str], node: ast.stmt) -> str:
+    """Return on which data a score was computed. The test rows of a fold are validation data.
+
+    Args:
+        words: Words of the score's name and code.
+        node: The statement that computes or prints the score.
+
+    Returns:
+        `val`, `test`, `train` or an empty text, as `split_of` returns it.
+    """
     split = split_of(words)
     return "val" if split == "test" and is_over_folds(node) else split
 
@@ -886,7 +963,7 @@ def _is_shown_by(variable: SeenScore, number: SeenScore) -> bool:
     value by chance.
     """
     printing = number.printing
-    is_whole = variable.is_variable or "[-1]" in variable.text
+    is_whole = variable.source is Source.VARIABLE or "[-1]" in variable.text
     if not is_whole or number.cell < variable.cell or not _is_read_by(variable, printing):
         return False
     if printing is not None and names_in(printing.value) == {_root_of(variable.expression)}:
@@ -923,7 +1000,13 @@ def _is_saturated(score: SeenScore, metric: Metric | None) -> bool:
 
 
 def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:
-    """Return whether code computes a variable from itself and literals alone, as a counter."""
+    """Return whether code computes a variable only from itself and plain values: `n = n + step`.
+
+    Code that calls a function does not count.
+
+    Args:
+        literals: Names of variables that hold plain values.
+    """
     values = [
         part.value
         for part in ast.walk(node)
@@ -1055,6 +1138,10 @@ def _sources(code: Code, at: int, name: str) -> list[str]:
     """Return the words of the functions that compute a variable, and of their `scoring` option.
 
     If the variable is one of several that a call returns, only words for the data count.
+
+    Args:
+        at: Index of the statement that gives the variable its value.
+        name: Name of the variable.
     """
     for node in ast.walk(code.statements[at][1]):
         match node:
@@ -1070,6 +1157,9 @@ def _call_words(node: ast.AST, code: Code | None = None) -> list[str]:
 
     Arguments are searched for calls, too, but not those of a function that the notebook defines,
     because they say nothing about its result. The expressions that it returns are searched instead.
+
+    Args:
+        code: The notebook's code, with its functions. None if they count as functions of libraries.
     """
     functions = {} if code is None else code.functions
     words: list[str] = []

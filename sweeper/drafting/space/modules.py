@@ -54,10 +54,15 @@ def constants_to_assign(
 
 
 def defaults_to_give(call: LibraryCall, modules: Mapping[str, Cell]) -> Iterator[str]:
-    """Yield for each default of a local module's function how to pass it explicitly in a call.
+    """Yield a text for each default of a local module's function: how to pass it in a call.
 
-    Only options that people would search and that the call does not pass are included. An option
+    Only numbers that people would search and that the call does not pass are included. An option
     that is written in the notebook's call can be swept.
+
+    Args:
+        call: The call. Nothing is yielded if it is not a call of a local module's function, or if
+            it may pass more arguments, as in `f(**options)`.
+        modules: Local modules by name.
     """
     above, _, name = call.callee.rpartition(".")
     module = modules.get(above.rpartition(".")[2])

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...notebook_code.left_out import defaults_of
@@ -38,11 +38,33 @@ _SIZED = {
     "Linear": "out_features",
     **dict.fromkeys(["LSTM", "GRU", "RNN"], "hidden_size"),
 }
+#: A draft sweeps at most `_MOST_SWEPT` values. If nothing can be swept, the error names at most
+#: `_MOST_REFUSED` remedies, or at most `_MOST_NAMED` values to choose from (all chosen).
 _MOST_SWEPT, _MOST_REFUSED, _MOST_NAMED = 8, 3, 6
 #: First words of names that hold results of the notebook, as in `best_lr = lr`.
 _RESULTS = [["best"], ["opt"], ["optimal"], ["final"]]
 #: At most one in this number of trials changes a single value, to show whether it has an effect.
 _PART_ALONE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a drafted parameters file says about one value of the notebook.
+
+    Attributes:
+        name: Name of the variable or argument. None if the text is a sentence.
+        text: Line of the search space, with a comment: `lr: {low: 0.01, high: 1}    # 0.1 …`. Or a
+            sentence, which says why a value cannot be swept and what to change in the notebook.
+        space: Range or choices to sweep. None if the value must not be swept.
+    """
+
+    name: str | None = None
+    text: str
+    space: Any = None
+
+    def excluded(self, why: str) -> Entry:
+        """Return the same entry for a value that must not be swept, with the reason in its text."""
+        return replace(self, text=f"{self.text}; {why}", space=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +74,13 @@ class Params:
     Attributes:
         start: Params of the first trials: the notebook's original values, then these with one value
             changed at a time.
-        swept: Lines of the search space.
-        left_out: Lines about values that are not swept, each with the reason.
+        swept: Entries of the search space, by the name of the param.
+        left_out: Entries of values that are not swept, and sentences with the reason and a remedy.
     """
 
     start: Sequence[Mapping[str, Any]]
-    swept: Sequence[str]
-    left_out: Sequence[str]
+    swept: Mapping[str, Entry]
+    left_out: Sequence[Entry]
 
 
 def params_of(
@@ -82,13 +104,14 @@ def params_of(
     }
     reasons = {**_later_batch_sizes(notebook, candidates), **unfit}
     for name, why in reasons.items():
-        drafted[name] = Drafted(text=f"{drafted[name].text}; {why}", is_swept=False)
-    possible = [name for name, line in drafted.items() if line.is_swept]
+        drafted[name] = drafted[name].excluded(why)
+    possible = [name for name, entry in drafted.items() if entry.space]
     chosen = sorted(possible, key=lambda name: candidates[name].rank)[:_MOST_SWEPT]
-    left_out = [line.text for name, line in drafted.items() if name not in chosen]
+    left_out = [entry for name, entry in drafted.items() if name not in chosen]
     for name, candidate in _one_each(notebook, others, candidates).items():
-        line = candidate.drafted(notebook.why_not(name))
-        left_out.append(f"{line.text}; the code shows no effect on this score")
+        entry = candidate.drafted(notebook.why_not(name))
+        left_out.append(entry.excluded("the code shows no effect on this score"))
+    sentences = dict.fromkeys(_unswept(notebook, [*candidates, *others]))
     own = {name: candidate.value for name, candidate in candidates.items() if name in chosen}
     alone = []
     for name in chosen:
@@ -97,8 +120,8 @@ def params_of(
             alone.append({**own, name: other})
     return Params(
         start=[own, *alone[: trials // _PART_ALONE]],
-        swept=[line.text for name, line in drafted.items() if name in chosen],
-        left_out=[*left_out, *dict.fromkeys(_unswept(notebook, [*candidates, *others]))],
+        swept={name: entry for name, entry in drafted.items() if name in chosen},
+        left_out=[*left_out, *(Entry(text=sentence) for sentence in sentences)],
     )
 
 
@@ -140,9 +163,14 @@ def unfit_for(score: Score, candidates: Mapping[str, Candidate]) -> dict[str, st
     found = {}
     for name, candidate in candidates.items():
         if score.is_of_batches and candidate.is_batch_size:
-            found[name] = f"changes {score.name} for any model, as it is that of the last batch"
+            found[name] = (
+                f"changes {score.name} (a sum over batches or of the last batch) even for the same "
+                "model"
+            )
         elif score.is_loss and candidate.row is not None and candidate.row.usual == "fraction":
-            found[name] = f"may be a factor of {score.name}, which then changes for any model"
+            found[name] = (
+                f"may be a factor of {score.name}, which then changes even for the same model"
+            )
     return found
 
 
@@ -152,7 +180,7 @@ def why_nothing(
     """Return, for the error message, why a notebook has nothing to sweep and what the user can do.
 
     Args:
-        candidates: Values that could be swept, but do not change the score.
+        candidates: All values that could be swept, by name.
         score: The likeliest score. None if no score is known.
     """
     if error := notebook.syntax_error():
@@ -192,10 +220,11 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> Iterator[str]:
     """Yield why main arguments of library calls, and variables that people search, are not swept.
 
     Args:
-        named: Names that are in the draft already.
+        named: Names that could be swept, so that they and their values get no clause.
 
     Yields:
-        Lines, some of them several times. Most have the change to the notebook that would help.
+        Clauses for a draft's comments or an error message, some of them several times. Most of them
+        state the change to the notebook that would help.
     """
     assignments, flows, modules = notebook.assignments, notebook.flows, notebook.modules
     known = {place.value for name in named for place in assignments.places(name)}
@@ -332,19 +361,6 @@ def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drafted:
-    """The line about one variable or argument in a drafted parameters file.
-
-    Attributes:
-        text: The line.
-        is_swept: Whether the line may be part of the search space. Else it is a comment.
-    """
-
-    text: str
-    is_swept: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A value of the notebook that a sweep might replace.
 
@@ -390,8 +406,8 @@ class Candidate:
         """Range or choices around the original value. None if none are known for such a value."""
         return self.row.space_around(self.value) if self.row else usual_space(self.value)
 
-    def drafted(self, why_not: str | None) -> Drafted:
-        """Write the candidate's line in a drafted parameters file.
+    def drafted(self, why_not: str | None) -> Entry:
+        """Write what a drafted parameters file says about the candidate.
 
         Args:
             why_not: Why trials cannot replace the value of the name. None if they can.
@@ -400,9 +416,9 @@ class Candidate:
         from ...settings.secrets import masked
 
         if masked(self.value, self.name) != self.value:
-            return Drafted(text=f"{self.name}: a secret?", is_swept=False)
+            return Entry(name=self.name, text=f"{self.name}: a secret?")
         if why_not:
-            return Drafted(text=f"{self.name} is {why_not}", is_swept=False)
+            return Entry(text=f"{self.name} is {why_not}")
         space = self.space
         where = "by default" if self.is_left_out else "in the notebook"
         about = [f"{as_yaml(self.value)} {where}"]
@@ -411,8 +427,8 @@ class Candidate:
         about += [text for text in (self.why_excluded, self.comment) if text]
         values = as_flow(space) if space else "[…]"
         text = f"{as_flow(self.name)}: {values}    # {'; '.join(about)}"
-        is_swept = bool(space) and space != [False, True] and not self.why_excluded
-        return Drafted(text=text, is_swept=is_swept)
+        is_swept = space != [False, True] and not self.why_excluded
+        return Entry(name=self.name, text=text, space=space if is_swept else None)
 
 
 def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
@@ -483,7 +499,10 @@ def _one_each(
 ) -> dict[str, Candidate]:
     """Choose one name for each value that has several, and one for each parameter of a callee.
 
-    Values and parameters that the names in `taken` have already are left out.
+    Args:
+        others: Values of the notebook, by name. The result is chosen from them.
+        taken: Values that are chosen already. Their other names, and values for the same parameters
+            as theirs, are left out.
     """
     found = {}
     known = {place for name in taken for place in notebook.assignments.places(name)}
@@ -508,9 +527,12 @@ def behind(
     lines: Set[tuple[int, int]] | None = None,
     passed_by: Sequence[tuple[int, ast.expr]] = (),
 ) -> dict[str, Candidate]:
-    """Choose the candidates that people search and that change a score: one for each value.
+    """Choose the candidates that people search and that change a score.
+
+    If a value has several names, only one of them is chosen.
 
     Args:
+        candidates: Values of the notebook that a sweep might replace, by name.
         lines: Cells and lines on which the score depends. Values in other lines do not count. None
             if all lines count.
         passed_by: Code of other models in these lines, each with its cell. Values in it do not
@@ -537,7 +559,8 @@ def behind(
     def n_ineffective(name: str) -> int:
         return len(all_places[name]) - len(effective[name])
 
-    # Of several names for one value, take one of which all assignments change the score, if any.
+    # Of several names for one value, take the one with the fewest assignments that do not change
+    # the score.
     for name in sorted(candidates, key=n_ineffective):
         values = {place.value for place in all_places[name]}
         if effective[name] and not values & taken:
@@ -552,7 +575,15 @@ def _is_in(
     passed_by: Sequence[tuple[int, ast.expr]],
     notebook: ResearchNotebook,
 ) -> bool:
-    """Return whether some lines use the value of an assignment, and not in code of other models."""
+    """Return whether an assignment is in some lines and its value is used.
+
+    The value must not belong to the code of another model, and other code must not override it.
+
+    Args:
+        place: The assignment.
+        lines: Cells and lines on which a score depends.
+        passed_by: Code of other models in these lines, each with its cell.
+    """
     if (place.cell, place.line) not in lines:
         return False
     if any(_contains(cell, part, place) for cell, part in passed_by):
@@ -573,13 +604,14 @@ def _contains(cell: int, part: ast.expr, place: Assignment) -> bool:
 def without_given_defaults(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Leave out each default of a parameter for which another candidate is a value that is passed.
+    """Leave out defaults of parameters that have the same name as a candidate that is no default.
 
-    Such a default has no effect where the call passes the other candidate.
+    In `def train(lr=0.1)`, the default has no effect if the notebook calls `train(lr=lr)`. Of each
+    name, only the part after the last dot is compared.
     """
     is_default = {
         name: all(
-            place.parameter is not None or place.block == "a default"
+            place.parameter is not None or place.is_default
             for place in notebook.assignments.places(name)
         )
         for name in candidates

@@ -51,7 +51,8 @@ class Receivers:
     def is_dead(self, name: str) -> bool:
         """Return whether no code is seen to use the values of a name, so that a sweep is useless.
 
-        An example is the `C` in a dict of grades: it is looked up by the grades in the data.
+        An example is the item `C` in a dict of grades: code looks it up by a grade in the data, and
+        nowhere by its name.
         """
         values = [place.value for place in self._assignments.places(name)]
         return not any(

@@ -49,7 +49,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row of the table; its keys are explained there.
+    """One row of the table `spaces.yml`, which explains its keys. Each key is an attribute.
 
     Attributes:
         rank: Position of the row in the table. The first rows are the most important ones.
@@ -111,7 +111,16 @@ class Row:
         return self._widened(own, *self.range)
 
     def _around(self, own: float, factor: float) -> Any:
-        """Return the range that `around` describes. A factor below 10 is for counts."""
+        """Return a range from `own / factor` to `own * factor`, limited by the row's `most`.
+
+        Args:
+            own: The notebook's original value. It is in the range, even if it is above `most`.
+            factor: The row's `around`. A factor below 10 is for counts, which are whole numbers.
+
+        Returns:
+            None if rounding leaves a whole number only one value. The usual range if the row
+            describes a count and the original value has decimals.
+        """
         low, high = own / factor, max(own, min(own * factor, self.most))
         if factor >= 10:
             return _span(own, low, high, log=self.log)
@@ -122,7 +131,18 @@ class Row:
         return _span(own, low, high, log=self.log) if own.is_integer() else usual_space(own)
 
     def _widened(self, own: float, low: float, high: float) -> Any:
-        """Return the row's range, widened to hold the original value."""
+        """Return the row's range, widened to hold the original value.
+
+        Args:
+            own: The notebook's original value.
+            low: Lower end of the row's range.
+            high: Upper end of the row's range.
+
+        Returns:
+            None if the row describes a fraction, and the original value is above 1, or is the whole
+            number 1 where the row ends at 1. The usual range if the row describes a count, and the
+            original value has decimals.
+        """
         is_count = own > 1 or (own == high and isinstance(own, int))
         if high <= 1.0 and is_count:
             # The row describes a fraction. A whole number is another quantity, such as a number of
@@ -245,7 +265,7 @@ def _is_varied(own: Any) -> bool:
 def _is_last_word(known: str, name: str) -> bool:
     """Return whether a name in snake case is a known one, or ends with it, as `adam_lr` with `lr`.
 
-    No longer name ends with a single letter such as `C`.
+    A known name of a single letter, such as `C`, has to be the whole name.
     """
     known = known.lower()
     return name == known or (len(known) > 1 and name.endswith(f"_{known}"))

@@ -56,18 +56,20 @@ _START_LIMIT_S = 120.0
 _AUTOSAVE_S = 2.0
 #: While short cells follow each other, the notebook's file may lag behind by this time.
 CATCH_UP_S = 0.2
-#: Writes of the notebook's file may take at most this share of the time, because no message is read
-#: during a write.
+#: While a cell runs, writes of the notebook's file may take at most this share of the time, because
+#: no message is read during a write.
 _SAVE_SHARE = 1 / 4
 #: If the kernel sends no message for this time, a printed line without a line end is also searched
 #: for scores.
 _SETTLE_S = 0.5
-#: If the kernel does not answer a request within this time, a new connection wakes it.
+#: If the kernel does not react to a request within this time, it may have overlooked the request.
+#: Then a new connection wakes the kernel; see `SweepClient._wake`.
 _OVERLOOKED_S = 2.0
 #: The connection that wakes the kernel stays open for this time.
 _WOKEN_S = 0.5
-#: The output of a cell is joined and counted again each time it has grown by this share of its
-#: limit (chosen, not measured). So the time for it does not grow with the square of the output.
+#: If a cell's output is within its limit once overwritten text is removed, the removal is repeated
+#: after the output has grown by this share of the limit (chosen, not measured). If it were repeated
+#: after each message, its time would grow with the square of the output.
 _SLACK = 0.1
 #: If a dead kernel's sockets bring no message for this time, its messages count as complete.
 _LAST_MESSAGES_S = 0.03
@@ -81,7 +83,14 @@ _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class CellStatus(StrEnum):
-    """How a cell ended. The first two values are papermill's."""
+    """How a cell ended. The first two values are papermill's.
+
+    Attributes:
+        COMPLETED: The cell raised no exception, or ended the notebook by a clean `exit()`.
+        FAILED: The cell raised an exception or the kernel died, and the trial was not stopped. Or
+            messages of the kernel were lost.
+        STOPPED: The cell raised an exception or the kernel died after the trial was stopped.
+    """
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -100,12 +109,15 @@ class SweepClient(PapermillNotebookClient):
     Attributes:
         kernel: Process of the kernel. If it ends, the client no longer waits for a reply.
         request: The notebook, and what its trial needs.
-        running: The running trial, which receives the points and can be stopped.
+        running: The running trial, which receives the points (reported values) and can be stopped.
         printed: Finds scores in printed text.
-        reports: Socket on which the notebook sends its reports, and its reaction to a stop.
-        ending: How the execution ends if nothing more happens: `NotStarted` until the kernel has
-            answered, then `Stopped` until the notebook has ended.
-        exit_code: Exit code of a kernel that ended by itself, negative for a signal. Else None.
+        reports: Socket that receives the notebook's points, and messages about its reaction to a
+            stop.
+        ending: How the execution has ended. Before the kernel has answered: `NotStarted`. While
+            cells run: `Stopped`, which remains the value if a stop ends the cells but not the
+            kernel.
+        exit_code: Exit code of a kernel that died (see `KernelDied`), even if a stop has killed it.
+            Negative for a signal. None if the kernel has not died.
         answer: Values that the client read in the kernel after the last cell.
     """
 
@@ -129,7 +141,8 @@ class SweepClient(PapermillNotebookClient):
         self.answer = Answer()
         self._first_index = 0
         self._output_bytes = 0
-        #: The output is joined and compared with the limit when it exceeds this size.
+        #: When a cell's output exceeds this size in bytes, overwritten text is removed from it, and
+        #: the rest is compared with the limit.
         self._unchecked_bytes = request.cell_output_bytes
         self._messages = 0
 
@@ -137,8 +150,8 @@ class SweepClient(PapermillNotebookClient):
         """Wait until the kernel answers, and prepare it for its trial.
 
         Args:
-            env: Environment variables to set in the kernel. None for a kernel other than ipykernel,
-                which was started with its variables: the code that sets them needs ipykernel.
+            env: Environment variables to set in the kernel. None for a kernel other than ipykernel:
+                such a kernel was started with the trial's variables, and is not prepared.
 
         Raises:
             RuntimeError: The kernel died, did not answer in time, or its trial was stopped.
@@ -157,7 +170,13 @@ class SweepClient(PapermillNotebookClient):
         self.ending = Stopped()
 
     def _prepare(self, env: Mapping[str, str]) -> None:
-        """Begin to receive reports, and set the trial's environment variables in the kernel."""
+        """Begin to receive points (reported values), and let the kernel run the code for its trial.
+
+        The code sets, for example, the environment variables, the GPU memory limit and the seed.
+
+        Args:
+            env: Environment variables of the trial.
+        """
         self.reports.bind(self.kernel.reports_socket)
         self.loop.add_reader(self.reports, self._take_reports)
         environment = {
@@ -178,14 +197,15 @@ class SweepClient(PapermillNotebookClient):
         self._run_silently(code)
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
-        """Write the outputs of the cells tagged `shared` into the notebook, and assign the params.
+        """Write the outputs of the shared cells into the notebook, as if these cells ran now.
 
-        These cells have run once for all trials, before the kernel was forked.
+        These are the cells up to the last one tagged `shared`. They have run once for all trials,
+        before the kernel was forked. If the injected cell is one of them, also assign this trial's
+        params in the kernel.
 
         Args:
-            shared: The cells that ran before the fork, with the messages that they sent. They
-                include the parameters cell if it comes first.
-            assignments: Code that assigns the injected values of this trial.
+            shared: The cells that ran before the fork, with the messages that they sent.
+            assignments: Code that assigns the injected params that differ between trials.
         """
         self._first_index = shared.until
         cells = self.nb.cells[: shared.until]
@@ -198,7 +218,13 @@ class SweepClient(PapermillNotebookClient):
             self._run_silently(assignments)
 
     def _replay(self, ran: RanCell, cell: NotebookNode, index: int) -> None:
-        """Process the recorded messages of a shared cell as if the cell ran now."""
+        """Process the recorded messages of a shared cell as if the cell ran now.
+
+        Args:
+            ran: The cell's messages and execution count, recorded before the kernel was forked.
+            cell: The cell in this trial's notebook, which gets the outputs.
+            index: Index of the cell in the notebook.
+        """
         self._begin_outputs()
         self.clear_before_next_output = False
         cell.execution_count = ran.execution_count
@@ -224,7 +250,7 @@ class SweepClient(PapermillNotebookClient):
         """Run all cells, and read the requested variables.
 
         Args:
-            reads_imports: Whether to read also which modules the notebook has imported.
+            reads_imports: Whether to also read which modules the notebook has imported.
         """
         with NotebookStopper(
             kernel=self.kernel, request=self.request, reports=self.reports, loop=self.loop
@@ -285,9 +311,10 @@ class SweepClient(PapermillNotebookClient):
         return CellStatus.FAILED
 
     def _raised(self, error: CellExecutionError, cell: NotebookNode) -> tuple[str, str]:
-        """Return the name of the exception that a cell has raised, and a text about it.
+        """Return the class name of the exception that a cell has raised, and a message for people.
 
-        If argparse has raised the exception, the text says how to correct the notebook.
+        The message has the class name and the exception's text. If argparse seems to have raised
+        the exception, the message also says how to correct the notebook.
         """
         name, value = error.ename, error.evalue
         shown = [output for output in cell.outputs if output.output_type == "error"]
@@ -296,7 +323,8 @@ class SweepClient(PapermillNotebookClient):
             # output names the exception.
             name, value = shown[-1].ename, shown[-1].evalue
         text = _TERMINAL_CODES.sub("", f"{name}: {value}").strip()
-        if text == "SystemExit: 2" and any("parse_args" in other.source for other in self.nb.cells):
+        parses = any("parse_args" in other.source for other in self.nb.cells)
+        if (name, value) == ("SystemExit", "2") and parses:
             text += _ARGPARSE_HINT
         return name, text
 
@@ -365,7 +393,8 @@ class SweepClient(PapermillNotebookClient):
         await self.kernel.ended()
         seen = -1
         while seen != self._messages:
-            # While messages arrive, the socket may hold more of the cell's last outputs.
+            # Wait until no more messages arrive: outputs that the dead kernel has sent may not be
+            # read yet.
             seen = self._messages
             await asyncio.sleep(_LAST_MESSAGES_S)
         assert self.task_poll_for_reply is not None
@@ -397,7 +426,7 @@ class SweepClient(PapermillNotebookClient):
         return output
 
     def _publish_displayed(self, data: Any) -> None:
-        """Publish the point in a display's data, if it contains one."""
+        """Publish the point (values of metrics) in a display's data, if it contains one."""
         if not isinstance(data, dict):
             return
         if MIME in data:
@@ -409,18 +438,28 @@ class SweepClient(PapermillNotebookClient):
             self.running.points.publish(point)
 
     def _begin_outputs(self) -> None:
-        """Count the output of a cell from 0, because the cell begins or its output was cleared."""
+        """Begin to count the bytes of a cell's output from 0.
+
+        This is done when the cell begins, and when its output is cleared.
+        """
         self._output_bytes = 0
         self._unchecked_bytes = self.request.cell_output_bytes
 
     def _is_too_much(
         self, kind: str, content: dict[str, Any], cell: NotebookNode, cell_index: int
     ) -> bool:
-        """Count a cell's output. Return whether a message exceeds the limit and must be dropped.
+        """Count the bytes of a cell's output. Return whether a message must be dropped.
 
-        Text that a progress bar has overwritten does not count. One line in the cell's output says
-        that the rest is dropped. An error is shortened instead, because it says why the cell
-        failed.
+        It must be dropped if the output with the message exceeds `limits.cell_output`. Text that a
+        progress bar has overwritten does not count. One line in the cell's output says that the
+        rest is dropped. A message without output is never dropped. An error is shortened instead,
+        because it says why the cell failed.
+
+        Args:
+            kind: Type of the message, such as `stream`.
+            content: Content of the message. That of an error may be shortened.
+            cell: Cell that is running.
+            cell_index: Index of the cell in the notebook.
         """
         limit = self.request.cell_output_bytes
         if kind == "clear_output":
@@ -453,7 +492,11 @@ class SweepClient(PapermillNotebookClient):
     def _added(self, kind: str, content: Mapping[str, Any]) -> int:
         """Return by how many bytes a message enlarges the notebook.
 
-        A message also replaces all earlier displays with the same display id.
+        A display that has an id also replaces the content of all earlier displays with this id.
+
+        Args:
+            kind: Type of the message, such as `stream`.
+            content: Content of the message.
         """
         display_id = (content.get("transient") or {}).get("display_id")
         displays = [
@@ -496,7 +539,11 @@ class SweepClient(PapermillNotebookClient):
             await asyncio.sleep(_OVERLOOKED_S)
 
     def _run_silently(self, code: str) -> None:
-        """Run code in the kernel before any later request, without a trace in the notebook."""
+        """Send code to the kernel, but do not wait until it has run.
+
+        The code leaves no trace in the notebook. The kernel runs it before any request that is sent
+        later.
+        """
         self.kc.execute(code, silent=True, store_history=False)
 
     async def _async_ask(self, question: Question) -> Answer | None:
@@ -525,7 +572,10 @@ class SweepClient(PapermillNotebookClient):
     # --- the last request ---------------------------------------------------------------------
 
     def _read_values(self, *, reads_imports: bool) -> None:
-        """Read the requested values in the kernel. The kernel also prepares for its exit."""
+        """Ask the kernel for the requested values, and store them in `answer`.
+
+        With its answer, the kernel also prepares for a quick exit; see `in_kernel._end_in_order`.
+        """
         has_failed = isinstance(self.ending, CellFailed)
         answer = self._ask(
             Question(
@@ -537,7 +587,8 @@ class SweepClient(PapermillNotebookClient):
         if answer is not None:
             self.answer = answer
         elif isinstance(self.ending, Finished) and self.kernel.exit_code != 0:
-            self._died()  # With exit code 0, the last cell has ended the kernel, to free the GPU.
+            # With exit code 0, the last cell has ended the kernel on purpose, as to free the GPU.
+            self._died()
 
 
 def _save_if_possible(save: Callable[[], None]) -> None:
@@ -554,8 +605,12 @@ def _bytes_of(outputs: Sequence[NotebookNode]) -> int:
 
 
 def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:
-    """Return whether the data in a message between widgets are no mapping.
+    """Return whether a message is one of a widget that nbclient cannot read.
 
-    nbclient cannot read such a message.
+    nbclient expects that the data of such a message is a dictionary.
+
+    Args:
+        kind: Type of the message, such as `comm_open`.
+        content: Content of the message.
     """
     return kind in ("comm_open", "comm_msg") and not isinstance(content.get("data"), dict)

@@ -29,9 +29,9 @@ from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarte
 #: the cell has ended (chosen, not measured). With a limit of one minute, trials failed: reading a
 #: million lines takes minutes on a busy machine.
 _IOPUB_TIMEOUT_S = 600
-#: After a signal has ended a kernel, wait this many seconds for a stop of its trial, and poll at
-#: this interval (chosen, not measured). A machine or a job of SLURM that ends may kill kernels
-#: shortly before the sweep or the Dask worker. Then the trials must not fail.
+#: If a signal has ended a kernel, wait up to `_DOUBT_S` seconds for a stop of its trial, and check
+#: for it every `_LOOK_S` seconds (chosen, not measured). A machine or a job of SLURM that ends may
+#: kill kernels shortly before the sweep or the Dask worker. Then the trials must not fail.
 _DOUBT_S, _LOOK_S = 2.0, 0.02
 
 
@@ -111,7 +111,13 @@ def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
 
 
 def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) -> KernelResult:
-    """Get a kernel, run the cells in it, and let it end in the background."""
+    """Get a kernel, run the cells in it, and let it end in the background.
+
+    Args:
+        live: Record of how the cells ran, which also writes the notebook's file.
+        request: The notebook, and what its trial needs.
+        pool: Provides the kernel.
+    """
     try:
         kernel = pool.take(request.env, request.origin)
     except OSError as error:
@@ -171,8 +177,8 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
 def _ending(client: SweepClient) -> Ending:
     """Return how the execution ended.
 
-    A stop does not count if the notebook has finished and its scores were read before the kernel
-    was interrupted.
+    A stop of the trial does not count if the notebook has finished, `should_stop` has not told it
+    of the stop, and its scores were read before the kernel was interrupted.
     """
     if client.exit_code is not None and client.exit_code < 0:
         wait_for_stop(client.running.control)

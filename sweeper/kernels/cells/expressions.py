@@ -77,7 +77,7 @@ class Question:
 
     Attributes:
         floats: Variables and expressions to read as numbers.
-        values: Variables to read as plain values.
+        values: Variables to read as plain values; see `Answer.values`.
         reads_imports: Whether to list the modules that the kernel has imported.
     """
 
@@ -100,15 +100,15 @@ class Answer:
         values: Plain values by name: scalars of JSON, also NaN and infinities, and a short `repr`
             of other values.
         imports: Modules that the kernel has imported, and the environment variables that libraries
-            read at import. None if the question did not ask for them.
+            read at import. None if the question did not ask for them, or if they cannot be read.
         gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
             if torch has used no GPU.
         notices: Facts that users should know, such as files that the notebook has overwritten:
             names by the kind of notice (`trials.Notice`).
-        numbers: Numbers that the kernel has recorded, in the form of `in_kernel.WatchedNumbers`.
-            Empty unless the variable `WATCH_VARIABLE` has asked for them.
+        numbers: Numbers that the cells have computed, in the form of `in_kernel.WatchedNumbers`.
+            Empty unless the environment variable `WATCH_VARIABLE` made the kernel record them.
         changes: Variables that each statement has changed, in the form of
-            `in_kernel.WatchedChanges`. Empty unless `WATCH_VARIABLE` has asked for them.
+            `in_kernel.WatchedChanges`. Empty unless `WATCH_VARIABLE` made the kernel record them.
     """
 
     floats: Mapping[str, float] = field(default_factory=dict)

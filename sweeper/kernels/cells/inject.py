@@ -13,13 +13,15 @@ from ...trials import Params
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
     """Return a notebook whose cells give the params the values of a trial.
 
-    papermill's injected cell follows the parameters cell. It assigns the names that the parameters
-    cell assigns but does not read. The cell is added even if it assigns nothing, so that the
-    notebooks of all trials have the same cells. The values of other names are replaced in the
-    statements that assign them.
+    papermill's injected cell follows the parameters cell. It assigns the params whose names the
+    parameters cell assigns but does not read. If the parameters cell has such names, the injected
+    cell is added even if it assigns nothing, so that the notebooks of all trials have the same
+    cells. The values of other params are replaced in the statements that assign them.
+
+    If the language is not Python, the injected cell assigns all params.
 
     Args:
-        node: Notebook, which is changed in place.
+        node: Notebook. It is changed too, so only the returned notebook should be used afterwards.
         params: Values by name.
         kernel_name: Name of the Jupyter kernel.
         language: Language of the notebook.

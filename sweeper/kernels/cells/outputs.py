@@ -18,10 +18,10 @@ from nbformat import NotebookNode
 
 from ...errors import shortened
 
-#: Lone surrogate that marks where two pieces of a stream were joined. Printed text never contains
-#: this character, because no file can contain it.
+#: Character that marks where two pieces of a stream were joined. It is removed from printed text:
+#: it is a lone surrogate, which UTF-8 cannot encode, so no notebook can be saved with it.
 _BREAK = "\ud800"
-#: Matches text, carriage returns, and the text that overwrites it.
+#: Matches a character, carriage returns, and a character of the text that overwrites the line.
 _OVERWRITTEN = re.compile(r"[^\r\n]\r+[^\r\n]")
 #: Types of messages that become an output.
 _OUTPUTS = ("stream", "error", "display_data", "execute_result", "update_display_data")
@@ -107,7 +107,12 @@ def moved(
 
 
 def size(kind: str, content: Mapping[str, Any]) -> int:
-    """Return about how many bytes a message adds to a cell's outputs. 0 if it has no output."""
+    """Return about how many bytes a message adds to a cell's outputs. 0 if it has no output.
+
+    Args:
+        kind: Type of the message or of the output, such as `stream`.
+        content: Content of the message, or the output.
+    """
     if kind not in _OUTPUTS:
         return 0
     return sum(_length(content[part]) for part in _PARTS if part in content)

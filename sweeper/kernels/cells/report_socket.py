@@ -11,12 +11,15 @@ from ...notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, RAISING, STOP
 
 
 class ReportSocket:
-    """Receives the points of one trial, from its kernel and all processes that the kernel starts.
+    """Receives the points (reported values) of one trial.
+
+    They come from its kernel and from all processes that the kernel starts.
 
     Attributes:
         handles_stop: Whether the notebook has called `should_stop`, and so may end by itself.
         is_stopping: Whether the notebook knows of a stop and is ending.
-        raised: Number of reports that have raised an exception because of a stop.
+        raised: Number of calls of `report` that have raised an exception because of a stop. Calls
+            of libraries whose logs count as reports are included.
         libraries: Names of the libraries that have logged points.
     """
 
@@ -30,7 +33,7 @@ class ReportSocket:
         self._socket.setblocking(False)
 
     def bind(self, path: Path) -> None:
-        """Receive points from now on.
+        """Receive points, and messages about stops, from now on.
 
         Args:
             path: Path of the socket. It must be short and not exist yet.
@@ -60,7 +63,10 @@ class ReportSocket:
                 continue  # Ignore a message that `report` and `score` cannot have sent.
 
     def _is_about_a_stop(self, message: dict[str, Any]) -> bool:
-        """Return whether a message is about a stop. If so, note the notebook's reaction to it."""
+        """Return whether a message is about a stop, and not a point.
+
+        If it is about a stop, set the attributes that say how the notebook reacts to stops.
+        """
         self.handles_stop |= HANDLES_STOP in message
         self.is_stopping |= STOPPING in message
         self.raised += RAISING in message

@@ -19,24 +19,25 @@ class ExecutionRequest:
 
     Attributes:
         node: Notebook to execute. Outputs, states of cells and times are written into it.
-        running: The running trial. It receives each point, the kernel's pid and the current cell,
-            and it tells whether to stop.
+        running: The running trial. It receives each point (values of metrics at one step), the
+            kernel's pid and the current cell, and it tells whether to stop.
         write: Function that writes the notebook's file. Called whenever the file should be updated.
         on_kernel_gone: Function that is called when the kernel and all its processes have ended,
             which may be after the result is returned. Its argument is False if even SIGKILL has not
             ended the kernel.
         env: Environment variables that this trial adds to those of all kernels.
-        own_params: Injected params that differ between trials.
+        own_params: Values of the injected params that differ between the trials of the sweep.
         random_seed: Seed with which the random generators of the kernel begin.
-        origin: How the kernel must be made. None if the fork policy decides.
+        origin: How the kernel must be made: started or forked. None if the fork policy decides.
         prepares_next: Whether to start the kernel of a later trial while this notebook runs.
-        score_sources: Sources that the parameters file names, by score. Printed text is searched
-            for the patterns among them.
-        variables: Top-level variables to read as numbers after the last cell.
+        score_sources: Variable, expression or pattern that gives a score, by the score's name, as
+            the parameters file states. Printed text is searched for the patterns.
+        variables: Top-level variables and expressions to read as numbers after the last cell.
         values: Top-level variables of any type to read after the last cell.
         gpu_fraction: Fraction of the GPU's memory that torch may use. None for no limit.
         cell_output_bytes: Largest number of bytes of one cell's output that is kept.
-        grace_s: Seconds from a stop to the kernel's end, if the notebook checks for a stop.
+        grace_s: Grace time (`limits.grace`) in seconds. After a stop, the notebook may use most of
+            this time to end, and the rest is left for the sweep; see `stopping.py`.
         on_kernel_ready: Function that is called when the kernel has answered for the first time.
     """
 
@@ -91,9 +92,10 @@ class CellFailed:
 
 @dataclass(frozen=True, slots=True)
 class KernelDied:
-    """The kernel's process ended while a cell ran, or failed before it returned the last values.
+    """The kernel's process ended while a cell ran, or failed after the last cell.
 
-    A kernel that ends after the last cell with the exit code 0 has not died.
+    It failed if it ended with an exit code other than 0 before the sweep had read the values of the
+    variables.
     """
 
 
@@ -123,11 +125,12 @@ class KernelResult:
 
     Attributes:
         ending: How the execution ended.
-        exit_code: Exit code of a kernel that ended by itself, negative for a signal. Else None.
+        exit_code: Exit code of a kernel that died (see `KernelDied`), even if a stop has killed it.
+            Negative for a signal. None if the kernel has not died.
         stderr_tail: Last text that the kernel's process wrote to stderr outside of any cell.
         answer: Values that were read in the kernel after the last cell. Empty if the kernel did not
             answer.
-        origin: How the kernel was made. A reason is given if it was started and not forked.
+        origin: How the kernel was made, with the reason if it was started and not forked.
         is_orphan: Whether the kernel ended because the process that it was forked from has ended.
         libraries: Names of the libraries that have logged points.
     """

@@ -43,7 +43,7 @@ class NotebookStopper:
     Attributes:
         kernel: Process of the kernel.
         request: Request to run the notebook, with the running trial and the grace time of a stop.
-        reports: Socket that receives the notebook's reaction to a stop.
+        reports: Socket that receives messages about how the notebook reacts to a stop.
         loop: Event loop on which the kernel's messages are read.
         has_interrupted: Whether the kernel was interrupted.
     """
@@ -86,7 +86,12 @@ class NotebookStopper:
             self._task = asyncio.ensure_future(self._stop(), loop=self.loop)
 
     async def _stop(self) -> None:
-        """Let the next report raise, interrupt the kernel's process group twice, then kill it."""
+        """Ask the notebook to end by itself, then interrupt the kernel twice, then kill it.
+
+        This method is cancelled when the notebook ends. If the trial has reached its time limit,
+        the notebook is not asked. If the trial's GPU memory is in host memory, or on its way there
+        or back, the kernel is killed at once.
+        """
         time_s = self.request.grace_s - _SWEEP_END_S
         interrupt_s = time_s / (_INTERRUPTS + 1)
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
@@ -109,6 +114,11 @@ class NotebookStopper:
     async def _ask(self, reason: StopReason, own_s: float) -> None:
         """Ask the notebook to end by itself, and wait for it.
 
+        A notebook that has called `should_stop` gets the whole time, unless its trial is pruned.
+        Otherwise, the next report raises an exception. Then the notebook gets the time only if it
+        has reported before, and if this exception is raised within 1 s. The wait ends early if the
+        notebook catches the exception and reports again.
+
         Args:
             reason: Why the trial is stopped.
             own_s: Longest wait in seconds.
@@ -124,7 +134,7 @@ class NotebookStopper:
             await self._has_raised(2, own_s)
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:
-        """Wait until `times` reports have raised an exception because of the stop.
+        """Wait until `times` calls of `report` have raised an exception because of the stop.
 
         Return False if that takes more than `limit_s` seconds.
         """

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 #: forked.
 _IMPORT_LIMIT_S = 120
 #: Largest number of zygotes (processes to fork kernels from) that are started. A zygote is replaced
-#: if it died, if it could not fork with all of its modules, or if its environment variables differ
+#: if it died, if some of its modules keep it from forking, or if its environment variables differ
 #: from those of a kernel that has run the notebook.
 _MOST_ZYGOTES = 5
 
@@ -100,11 +100,11 @@ class ForkServer:
         self._lock = threading.Lock()
         #: Whether users were told that a kernel could not be forked.
         self._has_warned = False
-        #: Modules that a trial's kernel has imported, or will import, and that the zygote imports
-        #: too. None until they are known.
+        #: Modules that the zygote imports: those that a trial's kernel has imported, or those whose
+        #: import the notebook's code shows. None until they are known. See `record_imports`.
         self._import_profile: Mapping[str, Any] | None = None
-        #: Whether a kernel that ran the notebook has reported its environment variables, as far as
-        #: libraries read them when they are imported.
+        #: Whether a kernel that ran the notebook has reported the environment variables that
+        #: libraries read when they are imported; see `record_imports`.
         self._knows_environment = False
         #: Environment of the zygote after its imports.
         self._environment: Mapping[str, str] = env
@@ -162,7 +162,12 @@ class ForkServer:
                     self._zygote.let_go()
 
     def _start(self, profile: Mapping[str, Any]) -> None:
-        """Start the thread that keeps a zygote running."""
+        """Start the thread that keeps a zygote running.
+
+        Args:
+            profile: Modules that the zygote imports, and environment of the kernel that has
+                imported them. The environment is empty if no kernel has run yet.
+        """
         self._import_profile = profile
         self.available = _PREPARING
         self._thread.start()
@@ -266,7 +271,11 @@ class ForkServer:
     def _fork_from(
         self, zygote: ZygoteProcess, profile: Mapping[str, Any], excluded: set[str]
     ) -> None:
-        """Allow forks from a zygote after its report, until the zygote ends.
+        """Wait for a zygote's report on its imports, then allow forks from it until it ends.
+
+        If the report names modules that keep the zygote from forking, add them to `excluded`, and
+        return without forks. Return without forks also if there is no report because the zygote was
+        told to end or its folder was removed.
 
         Args:
             zygote: Zygote that was just started.
@@ -289,7 +298,7 @@ class ForkServer:
             )
         if report.exclude:
             # The next zygote does not import these modules, so each kernel imports them itself.
-            _log.info("imported in each kernel, not before: %s", ", ".join(report.exclude))
+            _log.info("not imported before forks: %s", ", ".join(report.exclude))
             excluded.update(report.exclude)
             return
         self._environment = {**self._setup.env, **report.environment}
@@ -314,6 +323,9 @@ class ForkServer:
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
         """Run the shared cells, if there are any, then allow forks.
 
+        If the cells cannot run once for all trials, fork from the zygote itself: each trial then
+        runs these cells.
+
         Args:
             zygote: Zygote that has done its imports.
             import_s: Seconds that the imports took.
@@ -337,7 +349,10 @@ class ForkServer:
 
 
 def _modules_of(entry: str) -> set[str]:
-    """Return the modules that an entry of a profile may import. `a:b` means `from a import b`."""
+    """Return the modules that an entry of `profile["modules"]` may import.
+
+    The entry `a:b` means `from a import b`, where `b` may be a submodule.
+    """
     module, _, name = entry.partition(":")
     return {module, f"{module}.{name}"} if name else {module}
 

@@ -21,13 +21,13 @@ class KernelSetup:
     """What all kernels of a sweep have in common.
 
     Attributes:
-        name: Name of the kernelspec.
+        name: Name of the kernelspec, or absolute path of the interpreter.
         env: Environment of all kernels. Variables that differ between trials are set when a trial
             begins.
         cwd: Working folder of all kernels.
         runtime_folder: Private folder with a short path, for sockets.
-        token: First part of the environment variable that marks the kernels' processes. `guard.py`
-            finds the processes by it when they must end.
+        token: Text with which the value of `guard.MARK_VARIABLE` begins in the environment of all
+            processes of the kernels. `guard.py` finds the processes by it when they must end.
         frozen: Sources of the modules that kernels import instead of the files on disk, by absolute
             path without symbolic links.
         random_seed: Seed with which the random generators begin for shared cells.
@@ -114,11 +114,17 @@ class Ready:
 
 
 class Stage(Enum):
-    """Why no kernel can be forked now."""
+    """Why no kernel can be forked now.
 
-    IMPORTS_UNKNOWN = auto()  # No kernel has shown yet what the process to fork from must import.
-    COMING = auto()  # The process to fork from is importing, or runs the shared cells.
-    NEVER = auto()  # Forking is impossible in this sweep.
+    Attributes:
+        IMPORTS_UNKNOWN: No kernel has shown yet what the process to fork from must import.
+        COMING: The process to fork from is importing, or runs the shared cells.
+        NEVER: Forking is impossible in this sweep.
+    """
+
+    IMPORTS_UNKNOWN = auto()
+    COMING = auto()
+    NEVER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ class Unready:
     """No process is ready to fork kernels.
 
     Attributes:
-        stage: Whether a process will be ready later.
+        stage: Why no process is ready, and so whether one may be ready later.
         why: Reason in words, with the remedy if there is one.
     """
 

@@ -41,16 +41,31 @@ _log = logging.getLogger(__name__)
 
 
 class Proof(StrEnum):
-    """What is proven about forked kernels. The values are those of `metadata.sweeper.proof`."""
+    """What is proven about forked kernels. The values are those of `metadata.sweeper.proof`.
 
-    EQUAL = "equal"  # One trial gave the same bits in a fresh kernel and again in forked ones.
-    IN_KIND = "in kind"  # Results differ between any two runs, but outputs have the same types.
-    NONE = "none"  # Nothing was proven, because the parameters file says `kernels: fork`.
-    PENDING = "pending"  # Nothing is proven yet, so the outcome is not recorded yet.
+    Attributes:
+        EQUAL: A trial gave exactly the same results in a fresh kernel and in forked kernels.
+        IN_KIND: Results differ in fresh kernels too, but outputs have the same types.
+        NONE: Nothing was proven, because the parameters file says `kernels: fork`.
+        PENDING: Nothing is proven yet, so the trial's outcome is not recorded yet.
+    """
+
+    EQUAL = "equal"
+    IN_KIND = "in kind"
+    NONE = "none"
+    PENDING = "pending"
 
 
 class Verdict(Enum):
-    """Whether a trial's outcome counts, if its kernel was forked before forking was proven."""
+    """Whether a trial's outcome counts, if its kernel was forked before the proof.
+
+    The proof repeats a trial in forked kernels, to show that forking changes no result.
+
+    Attributes:
+        PENDING: The proof has not led to a decision yet.
+        COUNTS: The outcome is recorded: the proof has allowed forks, or `kernels: fork` needs none.
+        RUN_AGAIN: The trial runs again, because it was decided that kernels are never forked.
+    """
 
     PENDING = auto()
     COUNTS = auto()
@@ -63,7 +78,7 @@ class Coverage:
 
     Attributes:
         reason: Why the kernel was started. Empty for a forked kernel.
-        proof: Result of the proof for forked kernels. None for a fresh kernel.
+        proof: What was proven about forked kernels. None for a fresh kernel.
         proven_by: Run id of the trial whose repetition in forked kernels was the proof. Empty if
             nothing was proven.
     """
@@ -85,11 +100,12 @@ class Run:
     execution: Execution
     uses_gpu: bool
 
-    def difference(self, other: Run) -> str:
-        """Return the first difference from another run, in words. Empty if the runs are equal."""
+    def difference(self, other: Run) -> str | None:
+        """Return the first difference from another run, in words. None if the runs are equal."""
         if self.uses_gpu != other.uses_gpu:
             return "whether it uses the GPU"
-        return str(compare(self.execution, other.execution))
+        found = compare(self.execution, other.execution)
+        return None if found.has_equal_numbers and not found.outputs else str(found)
 
     def agrees_in_kind(self, other: Run) -> bool:
         """Return whether both runs have scores of the same names and outputs of the same types.
@@ -172,7 +188,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The runs have not shown whether forking changes results. The proof is tried again later."""
+    """The repetitions have not shown whether forking changes results.
+
+    The proof, which repeats the reference trial in forked kernels, is tried again later.
+    """
 
 
 #: If the zygote starts with the sweep, slots wait at most this number of seconds for its imports
@@ -195,10 +214,16 @@ def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refuse
 
     If a run in a forked kernel differs, repeat the trial in a fresh kernel too. If the fresh run
     also differs, the notebook is the cause, and not the fork.
+
+    Args:
+        reference: The trial, with its first run in a fresh kernel.
+        repeat: Function that runs the trial again, in a forked or in a fresh kernel.
+        n_runs: How often the trial is repeated in forked kernels, if no result differs.
     """
-    run_id, difference = reference.spec.run_id, ""
+    run_id = reference.spec.run_id
+    difference: str | None = None
     forked: list[Run] = []
-    while len(forked) < n_runs and not difference:
+    while len(forked) < n_runs and difference is None:
         match repeat(reference, _FORKED):
             case Inconclusive():
                 return Undecided()
@@ -208,8 +233,9 @@ def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refuse
             case run:
                 forked.append(run)
                 difference = reference.run.difference(run)
-    if not difference:
+    if difference is None:
         return Proven(Proof.EQUAL)
+    unlike: str | None
     match repeat(reference, _STARTED):
         case Inconclusive():
             return Undecided()
@@ -217,7 +243,7 @@ def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refuse
             unlike = f"its end: {message}"
         case again:
             unlike = reference.run.difference(again)
-    if not unlike:
+    if unlike is None:
         return Refused(
             f"trial {run_id}, run again in a forked kernel, differed in {difference}, but not in a "
             "second fresh kernel; seed all random numbers after the imports, and tag no cell "
@@ -243,8 +269,9 @@ class ForkPolicy:
     """Decides for each kernel whether it is forked. All methods are thread-safe.
 
     Args:
-        kernels: `auto`: fork kernels once a proof allows it. `fork`: fork them without a proof.
-            `cold`: never fork.
+        kernels: `auto`: fork kernels once a trial was repeated in forked kernels, and this proof
+            allows it. After `start_early`, also fork some before the proof. `fork`: fork them
+            without a proof. `cold`: never fork.
 
     Attributes:
         finding: Remark for users about how kernels were made. None if there is none.
@@ -268,7 +295,9 @@ class ForkPolicy:
         self.finding: str | None = None
 
     def origin(self, available: ForkAvailability) -> KernelOrigin:
-        """Decide how the kernel of the next trial is made.
+        """Decide how the kernel of the next trial is made: started or forked.
+
+        If `available` says that kernels can never be forked, note this: no later kernel is forked.
 
         Args:
             available: Whether kernels can be forked now.
@@ -290,7 +319,12 @@ class ForkPolicy:
         """Allow forked kernels before the proof. Return whether this call has changed something.
 
         It changes nothing if an earlier call has allowed forked kernels, if kernels are never
-        forked, or if the reference has completed.
+        forked, or if there is already a reference: a trial that completed in a fresh kernel, which
+        the proof repeats in forked kernels.
+
+        Args:
+            slots: Number of slots of the sweep. While two outcomes per slot wait for the proof,
+                further trials run in fresh kernels.
         """
         with self._lock:
             if self._early or self._refusal is not None or self._reference is not None:
@@ -322,6 +356,9 @@ class ForkPolicy:
     ) -> KernelOrigin | None:
         """Return how a trial's kernel is made before the proof. None if `origin` decides.
 
+        After an early start, the kernel of the pathfinder (see `starts_at_once`) is started. Other
+        kernels are forked if that is possible, unless too many outcomes wait for the proof.
+
         For a trial with `is_usual` False, `origin` decides: the trial may resume from checkpoints,
         which would be lost if its kernel was forked and the proof failed.
         """
@@ -336,7 +373,7 @@ class ForkPolicy:
             return _FORKED if isinstance(available, Ready) else None
 
     def withhold(self, n_trials: int) -> None:
-        """Count the ended trials whose outcomes wait for the proof.
+        """Change the number of ended trials whose outcomes wait for the proof.
 
         Args:
             n_trials: 1 when the outcome of a trial begins to wait, -1 when the wait is over.
@@ -345,7 +382,12 @@ class ForkPolicy:
             self._n_withheld += n_trials
 
     def verdict(self, available: ForkAvailability) -> Verdict:
-        """Return whether outcomes of kernels that were forked before the proof count."""
+        """Return whether outcomes of trials count whose kernels were forked before the proof.
+
+        Args:
+            available: Whether kernels can be forked now. If they never can, these outcomes never
+                count, unless there is a proof.
+        """
         if self._is_open:
             self.origin(available)  # This call sets `_refusal` if no zygote can ever fork.
         with self._lock:
@@ -357,7 +399,8 @@ class ForkPolicy:
     def is_idle(self) -> bool:
         """Whether no slot makes the proof, and none runs a trial that may become the reference.
 
-        If this is True, a trial whose outcome waits for the proof must make the proof itself.
+        The proof repeats the reference, a trial that completed in a fresh kernel. If `is_idle` is
+        True, a trial whose outcome waits for the proof must make the proof itself.
         """
         with self._lock:
             has_reference = self._reference is not None
@@ -367,10 +410,11 @@ class ForkPolicy:
 
     @property
     def runs_of_a_proof(self) -> int:
-        """Number of times that a proof repeats the reference, unless a result differs.
+        """How often a proof repeats the reference in forked kernels, if no result differs.
 
-        The second repetition shows whether an earlier fork leaves something behind that changes
-        results. If other kernels were forked before, one repetition is enough to show that.
+        The reference is a trial that completed in a fresh kernel. Its second repetition shows
+        whether an earlier fork leaves something behind that changes results. If other kernels were
+        forked before, one repetition is enough to show that.
         """
         return 1 if self._has_forked_early else 2
 
@@ -386,11 +430,11 @@ class ForkPolicy:
     # --- a trial that begins ---------------------------------------------------------------------
 
     def forks(self, available: ForkAvailability) -> bool:
-        """Return whether the kernel of the next trial is forked."""
+        """Return whether `origin` decides that the kernel of the next trial is forked."""
         return isinstance(available, Ready) and self._proof is not None and self._refusal is None
 
     def _why_started(self, available: ForkAvailability) -> str:
-        """Return why the kernel of the next trial is started and not forked."""
+        """Return in words why the kernel of the next trial is started and not forked."""
         if self._refusal is not None:
             return self._refusal
         if isinstance(available, Unready):
@@ -414,7 +458,8 @@ class ForkPolicy:
             now_s = time.monotonic()
             is_coming = isinstance(available, Unready)
             if self._early and (is_coming or self._has_forked_early):
-                # Here kernels are forked before the proof, so a slot waits only for the zygote.
+                # After an early start, kernels are forked before the proof. So a slot waits for the
+                # zygote, but not for the proof.
                 return is_coming and now_s - self._early[1] < _EARLY_LIMIT_S
             if self._reference is None:
                 return False
@@ -426,7 +471,11 @@ class ForkPolicy:
             return False
 
     def coverage(self, origin: KernelOrigin) -> Coverage:
-        """Return the facts for a trial's metadata about how its kernel was made."""
+        """Return the facts for a trial's metadata about how its kernel was made.
+
+        Args:
+            origin: How the trial's kernel was made: started or forked.
+        """
         if not origin.is_forked:
             return Coverage(reason=origin.reason)
         if self._proof is None:
@@ -448,8 +497,9 @@ class ForkPolicy:
         """Run the reference trial again in forked kernels, to prove that forking changes no result.
 
         Do nothing if there is no reference, if no process can fork kernels now, or if a proof is
-        under way or has led to a decision. If a proof would take longer than forking saves, decide
-        that kernels are never forked, unless kernels were forked before the proof.
+        under way or has led to a decision. If a proof would take longer than forking saves in the
+        trials that are left, decide that kernels are never forked, unless kernels were forked
+        before the proof.
 
         Args:
             available: Whether kernels can be forked now.
@@ -499,8 +549,8 @@ class ForkPolicy:
     def doubts_failure(self, kind: Hashable) -> bool:
         """Return whether a trial that failed in a forked kernel must run again in a started one.
 
-        True only for the first failure of each kind. To repeat a similar failure would show nothing
-        new.
+        Return True for the first failure of each kind, and note the kind: to repeat a similar
+        failure would show nothing new.
 
         Args:
             kind: Value that is equal for similar failures.

@@ -28,8 +28,8 @@ class SharedCells:
     Attributes:
         sources: Code of the cells by their index in the notebook. It includes the parameters cell
             and the injected cell if they come before the last shared cell.
-        numbers: Number by which messages name each of these cells, by index: its position among the
-            code cells of the user's notebook, from 1.
+        numbers: Number of each cell in messages, by its index in the notebook. The number is the
+            cell's position among the code cells of the user's notebook, from 1.
         tagged: Number of cells that are tagged `shared`.
     """
 
@@ -39,7 +39,10 @@ class SharedCells:
 
     @classmethod
     def of(cls, node: NotebookNode) -> SharedCells | None:
-        """Return the cells up to the last one tagged `shared`. Return None if no cell is tagged.
+        """Return the code cells up to the last one that is tagged `shared`.
+
+        Empty and skipped cells are left out. Return None if no cell is tagged, or if all these
+        cells are left out.
 
         Args:
             node: Notebook of a trial before its first cell runs, with the fixed params injected.
@@ -73,7 +76,7 @@ class NotShared(Exception):
 def run_shared_cells(
     cells: SharedCells, setup: KernelSetup, *, zygote: str, argv: Sequence[str]
 ) -> SharedRun:
-    """Run the shared cells in a fork of the zygote, from which kernels can be forked afterwards.
+    """Run the shared cells in a fork of the zygote. Later, kernels are forked from this fork.
 
     Args:
         cells: Cells to run.

@@ -42,10 +42,11 @@ class ZygoteProcess:
     Args:
         interpreter: Command of the Python that runs the kernels, with options.
         setup: What all kernels have in common, with the whole environment of this process.
-        imports: Modules to import, in the form that `serve_forks` reads.
+        imports: Modules to import, arguments of the kernels and sources of local modules, in the
+            form that `serve_forks` reads.
 
     Attributes:
-        path: Path of the socket at which the zygote serves after its report.
+        path: Path of the socket for requests to fork. The zygote answers them after its imports.
         is_let_go: Whether the zygote was told to end by `let_go`.
 
     Raises:
@@ -82,7 +83,9 @@ class ZygoteProcess:
             send(self._owner, {**imports, "env": dict(setup.env)})
 
     def wait_for_report(self, limit_s: float) -> ZygoteReport | None:
-        """Return the zygote's report. Return None if the zygote ends first, or takes too long.
+        """Wait for the zygote's report about its imports, and return it.
+
+        Return None if the zygote ends first, or takes too long.
 
         Args:
             limit_s: Longest wait in seconds.

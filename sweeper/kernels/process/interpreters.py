@@ -55,7 +55,7 @@ def find_interpreter(path: str) -> str | None:
         None if there is no such folder, file or command.
     """
     given = Path(path).expanduser()
-    if os.path.isdir(given):  # Unlike `given.is_dir()`, False for a folder that one may not enter.
+    if os.path.isdir(given):  # `given.is_dir()` may raise PermissionError.
         return _interpreter_in(given)
     if os.path.isfile(given) and os.access(given, os.X_OK):
         return os.path.abspath(given)
@@ -104,8 +104,8 @@ def check_interpreter(interpreter: str, *, asked_by: str) -> None:
         asked_by: Option, file or environment that names the interpreter. Messages begin with it.
 
     Raises:
-        KernelError: The interpreter does not run, or it lacks ipykernel. The message says how to
-            install it.
+        KernelError: The interpreter does not run. Or it lacks ipykernel, and the message says how
+            to install ipykernel.
     """
     refusal = f"{asked_by}: {interpreter} does not run as Python"
     try:

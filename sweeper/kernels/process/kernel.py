@@ -220,12 +220,16 @@ class Kernel:
         return True
 
     def kill(self, on_gone: Callable[[bool], None] = lambda _: None) -> None:
-        """End the kernel at once, without its exit handlers. It must not have run any cell."""
+        """Kill a kernel that has not run any cell, without its exit handlers, and wait for its end.
+
+        Args:
+            on_gone: See `retire`.
+        """
         self._signal(signal.SIGKILL)
         self._see_end(on_gone)
 
     def _see_end(self, on_gone: Callable[[bool], None], shutdown_s: float = 0.0) -> None:
-        """Wait until the kernel ends, or kill it. Then kill the processes that it has started.
+        """Wait for the kernel's end, and kill it if needed. Then kill the processes it has started.
 
         Args:
             on_gone: See `retire`.

@@ -63,7 +63,7 @@ class QuickClient(AsyncKernelClient):
         self.context.destroy(linger=0)
 
     async def wait_until_ready(self, *, limit_s: float, is_wanted: Callable[[], bool]) -> None:
-        """Wait for the kernel's first answer.
+        """Wait until the kernel has answered a request, and the socket for outputs is connected.
 
         Args:
             limit_s: Time limit in seconds.
@@ -71,8 +71,9 @@ class QuickClient(AsyncKernelClient):
                 it at least twice a second.
 
         Raises:
-            RuntimeError: The kernel died, did not answer in time, or is no longer needed. The
-                message follows "the kernel did not start: " in the outcome of the trial.
+            RuntimeError: The kernel died, did not answer in time, lost its private folder, or is no
+                longer needed. The message follows "the kernel did not start: " in the outcome of
+                the trial.
         """
         deadline_s = time.monotonic() + limit_s
         retry_s = _FIRST_RETRY_S

@@ -45,8 +45,8 @@ def _locks_a_file(pids: Collection[int], end_s: float) -> bool:
 
     Args:
         pids: Ids of the processes.
-        end_s: Until this time, wait for the processes to stand still. A process that waits for the
-            disk is paused only when the disk has answered.
+        end_s: Time on the monotonic clock. Until then, wait for the processes to stand still. A
+            process that waits for the disk is paused only when the disk has answered.
     """
     while not all(map(_stands_still, pids)) and time.monotonic() < end_s:
         time.sleep(_POLL_S)
@@ -54,8 +54,8 @@ def _locks_a_file(pids: Collection[int], end_s: float) -> bool:
         lines = Path("/proc/locks").read_text("utf-8").splitlines()
     except OSError:
         return False
-    # `1: POSIX ADVISORY WRITE 4321 08:01:1234 0 EOF`; after the number, `->` marks a process that
-    # only waits for a lock.
+    # Each line is like `1: POSIX ADVISORY WRITE 4321 08:01:1234 0 EOF`, where 4321 is a process id.
+    # If `->` follows the first number, the process only waits for the lock.
     for line in lines:
         _, kind, _, access, pid, *_ = line.split()
         if kind != "->" and access == "WRITE" and int(pid) in pids:
@@ -64,7 +64,7 @@ def _locks_a_file(pids: Collection[int], end_s: float) -> bool:
 
 
 def _stands_still(pid: int) -> bool:
-    """Return whether no thread of a process runs, or the process has ended."""
+    """Return whether all threads of a process are stopped or have ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         stats = [Path(f"/proc/{pid}/task/{thread}/stat").read_bytes() for thread in threads]

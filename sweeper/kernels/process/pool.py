@@ -80,9 +80,10 @@ class KernelPool:
         return [finding for finding in found if finding is not None]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
-        """Keep advice for users on how much time the tag `shared` would save; see `sharing_advice`.
+        """Compute from the cells' times how much time the tag `shared` would save.
 
-        Cells with this tag run once for all trials.
+        Cells with this tag run once for all trials. The advice of `sharing_advice`, if there is
+        any, is then one of the `findings`.
 
         Args:
             node: Notebook that was executed in a forked kernel, without cells tagged `shared`.
@@ -99,7 +100,8 @@ class KernelPool:
         """Return a kernel for one trial.
 
         Args:
-            env: Environment variables of the trial. Used only if they cannot be set later.
+            env: Environment variables of the trial. Used only if `can_prepare` is False: otherwise
+                the client sets them in the running kernel.
             origin: How the kernel must be made: started or forked. If None, the policy decides, and
                 a kernel that was prepared is returned, if there is one.
 
@@ -127,7 +129,10 @@ class KernelPool:
         return self._start(env, best).result()
 
     def _take_prepared(self) -> Kernel | None:
-        """Return the kernel that was prepared first. None if no kernel is prepared."""
+        """Remove and return the kernel that was prepared first, as soon as it has started.
+
+        Return None if no kernel is prepared, or if its start has failed.
+        """
         with self._lock:
             start = self._prepared.popleft() if self._prepared else None
         if start is None:
@@ -138,7 +143,11 @@ class KernelPool:
             return None
 
     def prepare(self) -> None:
-        """Start the kernel of a later trial, which boots while the present trial runs."""
+        """Start or fork a kernel for a later trial. It boots while the present trial runs.
+
+        Do nothing if `can_prepare` is False, or if kernels cannot be forked now, but most likely
+        can be forked soon.
+        """
         if not self.can_prepare:
             return
         # While the sweep tests whether forked kernels give the same results, start no kernel in
@@ -191,7 +200,7 @@ class KernelPool:
 def _forkable_command(
     kernel_name: str, kernels: Literal["auto", "fork", "cold"]
 ) -> KernelCommand | Obstacle:
-    """Return the command of kernels that can be forked, or why they never can."""
+    """Return the command of the kernels, or why they can never be forked."""
     if kernels == "cold":
         return Obstacle("`kernels` is cold")
     command = command_of(kernel_name)

@@ -26,7 +26,7 @@ from .interpreters import (
 _ANY_PYTHON = ("python3", "python")
 #: How the user of a sweep chooses another kernel, as the end of a message.
 _CHOOSE = (
-    ". Choose one of them with --kernel, or a Python environment by its folder: --kernel .venv"
+    ". Choose an installed one with --kernel, or a Python environment by its folder: --kernel .venv"
 )
 
 
@@ -63,23 +63,30 @@ def choose_kernel(
 ) -> KernelChoice:
     """Return the kernel that runs a notebook.
 
+    If the user asks for a kernel, it is this kernel. Otherwise, a Python notebook whose kernelspec
+    is `python3`, `python` or not installed runs in the environment of its author, if there is one;
+    see `interpreter_of_project`. All other notebooks run in the kernel that they name.
+
     Args:
         asked: What the user asks for: the name of a kernelspec, the folder of an environment, the
             path of an interpreter, or a command such as `python3.13`. None if the user asks for no
             kernel.
-        named: Kernelspec that the notebook names.
+        named: Name of the kernelspec that the notebook names.
         is_python: Whether the notebook is written in Python.
         folder: Folder of the notebook.
         notebook: Name of the notebook in messages.
 
     Raises:
-        KernelError: There is no such kernel, or its interpreter lacks ipykernel.
+        KernelError: There is no such kernel, or its interpreter does not run or lacks ipykernel.
     """
     if asked is not None:
         asked_by = f"--kernel {asked}"
         interpreter = None if _is_installed(asked) else find_interpreter(asked)
         if interpreter is None and os.path.exists(asked):
-            raise KernelError(f"{asked_by}: {asked} contains no Python interpreter")
+            raise KernelError(
+                f"{asked_by}: this path is neither an executable file nor a folder with a Python "
+                "interpreter"
+            )
         check_kernel(interpreter or asked, asked_by=asked_by)
         return KernelChoice(name=interpreter or asked)
     if is_python and (named in _ANY_PYTHON or not _is_installed(named)):
@@ -110,7 +117,7 @@ def check_kernel(name: str, *, asked_by: str, remedy: str = _CHOOSE) -> None:
     try:
         _spec(name)
     except NoSuchKernel as error:
-        listed = ", ".join(installed_kernels()) or "none; pip install ipykernel"
+        listed = ", ".join(installed_kernels()) or "none (pip install ipykernel adds one)"
         raise KernelError(
             f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}{remedy}"
         ) from error

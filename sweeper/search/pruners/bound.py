@@ -18,14 +18,18 @@ from .race import FURTHEST
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Prediction of a trial's final score from completed trials. Higher scores are better.
+    """Prediction of a trial's final score by a line that is fitted to completed trials.
+
+    Higher scores are better. The function `bound_of` describes the line.
 
     Attributes:
         likely: Predicted final score.
         spread: Standard deviation of the prediction.
-        is_beaten: Whether the best score of a completed trial is above the upper bound of the
-            prediction. Also False if the best completed trial ended above the bound that the
-            regression gives for it at the same step, because such bounds are then too low.
+        is_beaten: Whether a completed trial has a score above the upper bound of the prediction, so
+            that the trial is unlikely to become the best. As a check, the best trial to which the
+            line is fitted is predicted, too, from its best report up to the same step. If the best
+            score is above the upper bound of even this prediction, bounds are too low to decide,
+            and the value is False.
     """
 
     likely: float
@@ -38,19 +42,21 @@ def bound_of(
 ) -> Bound | None:
     """Return the prediction for a trial after its latest report.
 
-    The final scores of completed trials are regressed on their best reports up to the step of that
-    report, linearly by least squares. The bound is the prediction bound for one new value (Draper
-    and Smith, 1998, "Applied Regression Analysis", section 3.1).
+    A line is fitted by least squares to the completed trials. It predicts a trial's final
+    score from its best report up to the step of that latest report. The upper bound is the
+    prediction bound for one new value (Draper and Smith, 1998, "Applied Regression Analysis",
+    section 3.1).
 
     Args:
         curves: Learning curves of the study.
         number: Trial number in the study.
-        n_startup_trials: Completed trials that are needed for a prediction.
+        n_startup_trials: Least number of completed trials for a prediction.
         confidence: One-sided confidence level of the bound.
 
     Returns:
         The prediction. None if fewer than `n_startup_trials` completed trials have reported at that
-        step, or if all of them have reported the same value.
+        step, if their best reports up to it are all equal, or if the trial has reported an infinite
+        value in the better direction.
     """
     values, sign = curves.by_number[number].values, curves.sign
     step = max(values)
@@ -67,7 +73,8 @@ def bound_of(
     # A higher early score must not predict a lower final score, so the slope is never negative.
     slope = max(float(away @ final) / squares, 0.0)
     residuals = final - final.mean() - slope * away
-    # Predictions for the trial itself, and for the best completed trial as it was at this step.
+    # Predict for two trials: the given one, and the best of the regressed ones from its best report
+    # up to the same step.
     of_best = reported[final.argmax()]
     both = np.array([own, of_best]) - reported.mean()
     likely = final.mean() + slope * both
@@ -84,9 +91,11 @@ def bound_of(
 
 
 def floor_of(values: Sequence[float] | np.ndarray) -> float:
-    """Return the value to which lower scores are raised, so that outliers do not decide.
+    """Return the limit to which callers raise all lower scores. Higher scores are better.
 
-    Higher scores are better. If more than half of the scores equal the best one, none is raised.
+    The limit is the median minus `FURTHEST` times the distance from the median to the best score.
+    Lower scores would hide the differences between the others. If more than half of the scores
+    equal the best one, the limit is the lowest score.
     """
     middle, best = float(np.median(values)), float(np.max(values))
     if best <= middle:
@@ -95,11 +104,14 @@ def floor_of(values: Sequence[float] | np.ndarray) -> float:
 
 
 def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
-    """Return what completed trials had reported up to a step, and which scores they had in the end.
+    """Return the reports of completed trials at a step, with their final scores.
+
+    All values are multiplied by the sign of `curves`, so that higher ones are better.
 
     Returns:
-        A pair for each completed trial that has reported at that step: its best report up to then,
-        and its final score. In addition, the best final score of all completed trials.
+        Array with a row for each completed trial that has reported at that step: its best report up
+        to the step, and its final score. Trials whose best report is infinite, or whose reports are
+        all NaN, are left out. Second, the best final score of all completed trials.
     """
     pairs, best = [], -math.inf
     for curve in curves.by_number.values():
@@ -114,7 +126,10 @@ def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
 
 
 def _best_until(step: int, values: Mapping[int, float], sign: float) -> float:
-    """Return the best value that a trial has reported up to a step. Higher values are better."""
+    """Return the best report of a trial up to a step, times `sign`, so that higher is better.
+
+    Return minus infinity if there is no report, or only NaN.
+    """
     so_far = [value for at, value in values.items() if at <= step]
     numbers = [sign * value for value in so_far if not math.isnan(value)]
     return max(numbers, default=-math.inf)

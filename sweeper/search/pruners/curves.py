@@ -11,7 +11,6 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-#: Array of numbers, one for each trial or step.
 Array = np.ndarray[Any, np.dtype[np.float64]]
 CurveState = Literal["running", "frozen", "completed", "pruned"]
 _STATES: Mapping[TrialState, CurveState] = {
@@ -29,7 +28,8 @@ class Curve:
         values: Reported values by step, in any order. They may be NaN.
         state: State of the trial. Failed and waiting trials have no curve.
         final: Final score. None if the trial has not completed.
-        ends_at: Last step of the whole training. None if it is not known.
+        ends_at: Step at which the whole training ends, if a param such as `epochs` decides it. None
+            if it is not known.
     """
 
     values: Mapping[int, float]
@@ -76,8 +76,8 @@ def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
 def _known_ends(trials: Sequence[FrozenTrial]) -> Mapping[int, int]:
     """Return the last step of each trial's training, if a param such as `epochs` decides it.
 
-    A param decides the last step if completed trials ended at different steps, and the difference
-    between last step and param is the same in all of them.
+    A param decides the last step if completed trials had different last steps, and if the last step
+    minus the param is the same number in all completed trials.
 
     Returns:
         The last steps by trial number. Empty if no param decides them.

@@ -65,7 +65,11 @@ def make_pruner(settings: Settings) -> BasePruner:
 
 
 def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> str:
-    """Return in words why a trial is pruned after its latest report, with other trials' scores."""
+    """Return a text about a pruned trial: its latest report, and other trials to compare it with.
+
+    With `pruner: auto`, the comparison is the predicted final score. With another pruner, or if the
+    report is not finite, it is the median report of completed trials at the same step.
+    """
     step = trial.last_step
     assert step is not None, "a trial that has reported nothing is not pruned"
     begins = f"pruned at step {step} with {trial.intermediate_values[step]:.6g}"

@@ -41,8 +41,9 @@ class Outlook:
         step: Step of the trial's latest report, after which it is judged.
         likely: Predicted final score.
         spread: Standard deviation of the prediction.
-        may_win: Whether the trial can still win. If not, it may be pruned.
-        best: Best score of the completed trials. None if there is none.
+        may_win: Whether the trial can still become the best one, by the prediction. If not, it may
+            be pruned.
+        best: Best score of the completed trials. None if no trial has completed.
         completed: Number of completed trials on which the prediction is based.
     """
 
@@ -90,10 +91,11 @@ class PredictivePruner(BasePruner):
     a trial that reports an infinite value is pruned, too.
 
     Args:
-        confidence: Confidence level of the bound, above 0.5 and below 1. A trial is judged at each
-            step, and the winner is often a lucky one of several equal trials. With 0.95, the later
-            winner is pruned in one of four studies.
-        n_startup_trials: Completed trials that the bound needs, at least 3.
+        confidence: Confidence level of the bound, above 0.5 and below 1. It should be high, because
+            a trial is judged at each step, and because the best trial is often one of several
+            equally good ones that had luck. With 0.95, the trial that would have become the best is
+            pruned in one of four studies.
+        n_startup_trials: Least number of completed trials for the bound. At least 3.
         n_warmup_steps: Step before which no trial is frozen or pruned.
 
     Raises:
@@ -163,14 +165,14 @@ class PredictivePruner(BasePruner):
         return Verdict.GO_ON if is_ahead else Verdict.FREEZE
 
     def thaw(self, curves: Curves, *, to_begin: int) -> int | None:
-        """Return the number of the frozen trial that continues in a slot that has become free.
+        """Choose the frozen trial that should continue in a free slot. Do not thaw it.
 
         Args:
             curves: Learning curves of the study.
             to_begin: Number of trials that the study has still to begin.
 
         Returns:
-            The number. None if a new trial has priority, or if no frozen trial can win.
+            The trial's number. None if a new trial has priority, or if no frozen trial can win.
         """
         frozen = _numbers_of(curves, "frozen")
         if not frozen:
@@ -182,7 +184,8 @@ class PredictivePruner(BasePruner):
             return min(judged_too_early)
         running = _numbers_of(curves, "running")
         n_continuing = len(set(running) - beginning)
-        # Count the free slot as if a trial ran in it. If no trial runs, the slot begins a new one.
+        # `+ 1` counts the free slot. If any trial runs, at least one slot is for a judged trial. If
+        # no trial runs, a new trial has priority.
         least = min(1, len(running))
         if to_begin and n_continuing >= max(least, (len(running) + 1) // SLOTS):
             return None
@@ -239,10 +242,12 @@ class PredictivePruner(BasePruner):
         )
 
     def _reach(self, curves: Curves, race: Race) -> dict[int, float]:
-        """Return how far each trial that can win may end ahead of the leader, by trial number.
+        """Return by how much the final scores of trials may exceed the leader's, by trial number.
 
-        This is its predicted lead plus one standard deviation. Trials that are not judged yet are
-        left out.
+        The leader is the best completed trial, or the most promising one as long as none has
+        completed (`Race.leader`). The value is the predicted difference from the leader's final
+        score, plus one standard deviation. Higher scores are better. Only running and frozen trials
+        that can win and are past their first judgement are included.
         """
         beginning = _beginning(curves, race)
         return {
@@ -278,9 +283,14 @@ def _numbers_of(curves: Curves, state: CurveState) -> list[int]:
 
 
 def _slots_to_continue(curves: Curves, beginning: set[int], *, to_begin: int) -> int:
-    """Return how many slots may run trials that have done enough steps to be judged.
+    """Return how many trials that are past their first judgement may run at the same time.
 
-    The other slots are for new trials, and for trials before their first judgement.
+    The other slots of the sweep are for new trials, and for trials before their first judgement.
+
+    Args:
+        curves: Learning curves of the study.
+        beginning: Numbers of the trials that must not be judged yet, as `_beginning` returns them.
+        to_begin: Number of trials that the study has still to begin.
     """
     running = _numbers_of(curves, "running")
     slots = len(running) - len(beginning.intersection(running))
@@ -288,11 +298,11 @@ def _slots_to_continue(curves: Curves, beginning: set[int], *, to_begin: int) ->
 
 
 def _beginning(curves: Curves, race: Race) -> set[int]:
-    """Return the trials that continue regardless of the other trials.
+    """Return the numbers of the running and frozen trials that must not be judged yet.
 
-    These are trials before their first judgement, also those that have not reported yet. Until a
-    trial has completed, the first trial that has reported is one of them, because it shows how long
-    a training is.
+    These are the trials before their first judgement, also those that have not reported yet. Until
+    a trial has completed, the trial with the lowest number that has reported is one of them, too,
+    because it will show how long a training is.
     """
     live = {*_numbers_of(curves, "running"), *_numbers_of(curves, "frozen")}
     judged = [race.numbers[place] for place in np.flatnonzero(race.begun)]

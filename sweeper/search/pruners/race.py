@@ -20,27 +20,26 @@ from .curves import Array, Curve, Curves
 # (benchmarks/README.md, "Pruning"). The other constants are round numbers, set by judgement.
 #
 # Constants of the prediction:
-#: Until its training ends, the lead of a trial grows by this share of the lead's growth in the last
-#: doubling of steps (fitted).
+#: Until the end of the training, a trial's lead is predicted to grow by this share of its growth in
+#: the last doubling of steps (fitted).
 GAIN_KEPT = 0.68
-#: Near the end of the training, the lead grows by at most this share of the same growth, times the
-#: number of doublings of steps that are left (fitted).
+#: If little of the training is left, the lead is predicted to grow less: by this share of the same
+#: growth for each doubling of steps that is left (fitted).
 GAIN_KEPT_NEAR_THE_END = 0.9
-#: While the number of steps grows e-fold, a lead changes at random by this share of the study's
-#: spread (fitted). The spread is the distance from the median to the best value at the first
-#: judgement.
+#: Standard deviation of a lead's random change while the number of steps grows by the factor e, as
+#: a share of the study's spread (fitted). The spread is the distance from the median to the best
+#: value at the step of the first judgement.
 WANDER = 0.2
-#: The variance of predictions is estimated as if this many further trials had been predicted, each
-#: with an error of one standard deviation (chosen, not measured).
+#: The variance of a prediction by `WANDER` is multiplied by a factor. This factor is the weighted
+#: mean of 1 and of the squared errors of the predictions for completed trials (`Race._deviation`).
+#: In this mean, the 1 has this weight (chosen, not measured).
 PRIOR_TRIALS = 4
-#: In that estimate, each completed trial counts as much as this many of the further trials (chosen,
-#: not measured).
+#: In the same mean, each completed trial except the best has this weight (chosen, not measured).
 TRIAL_WEIGHT = 2
-#: The variance is multiplied by at least this factor, even if all predictions were close (chosen,
-#: not measured).
+#: Least value of the variance's factor, even if all predictions were close (chosen, not measured).
 LEAST_VARIANCE = 0.4
-#: Predictions are no longer used if their errors would multiply the variance by more than this
-#: factor (chosen on one-cycle curves, not fitted).
+#: Predictions are no longer used if the mean of the squared errors alone, without the 1, is above
+#: this (chosen on one-cycle curves, not fitted).
 MOST_VARIANCE = 6.0
 #
 # Constants of the time at which a trial is judged:
@@ -56,14 +55,15 @@ UNKNOWN_TOTAL = 4
 MOST_STEPS = 64
 #
 # Constants of the decisions:
-#: A frozen trial can be pruned once this many trials have completed (chosen, not measured).
+#: As long as fewer trials than this have completed, each trial counts as able to win (chosen, not
+#: measured).
 COMPLETED = 2
 #: While the study has new trials to begin, one slot in this many continues a trial that was judged,
 #: and the other slots begin new trials (chosen, not measured). A slot runs one trial at a time.
 SLOTS = 4
-#: A trial that has done more than this many times the steps of the first judgement is no longer
-#: frozen, as long as it can win (chosen, not measured). Without this rule, a sweep that was stopped
-#: early had dozens of half-trained trials and no score (decision 27).
+#: A trial is first judged after a number of steps. After more than this many times that number, it
+#: is no longer frozen, as long as it can win (chosen, not measured). Without this rule, a sweep
+#: that was stopped early had dozens of half-trained trials and no score (decision 27).
 COMMITTED = 2
 #: A running trial is compared with frozen (paused) trials as if its prediction were better by this
 #: share of its standard deviation (chosen, not measured), so that it is not frozen for a tiny
@@ -71,32 +71,38 @@ COMMITTED = 2
 RESTLESS = 0.25
 #
 # Constants for outliers:
-#: Scores are cut off below the median minus this multiple of the distance from median to best
-#: (chosen, not measured). A loss of a million would otherwise hide the differences between other
-#: trials.
+#: Scores that are further below the median than this multiple of the distance from median to best
+#: are raised to that limit (chosen, not measured). A loss of a million would otherwise hide the
+#: differences between other trials.
 FURTHEST = 4.0
 
 
 class Race:
     """Predicts the final scores of trials from their leads over the leader at the same step.
 
-    A lead is predicted to keep growing, or shrinking, by two thirds of its change in the last
-    doubling of steps. In addition, it may change at random by one fifth of the study's spread for
-    each e-fold of training that is left. Higher scores are better throughout.
+    The leader is the best completed trial, or the most promising one as long as none has completed
+    (see `leader`). A trial's lead is its value minus the leader's value at the same step. Higher
+    scores are better throughout. The steps are those at which any trial has reported a finite
+    value. If there are more than `MOST_STEPS`, only so many are used.
 
-    All arrays are read-only results of formulas over `values`, `done` and `finals`.
+    A lead is predicted to keep growing, or shrinking, by two thirds of its change in the last
+    doubling of steps. In addition, it may change at random. The standard deviation of this change
+    is one fifth of the study's spread (`_spread`) for each growth of the number of steps by the
+    factor e.
+
+    All other arrays are computed from the arrays below, and never change.
 
     Args:
         curves: Curves of the study. At least one must have a value.
 
     Attributes:
-        numbers: Numbers of the trials that have a value. A trial's index in this list, its place,
-            is also its index in all arrays.
+        numbers: Numbers of the trials that have reported a finite value. A trial's index in this
+            list, its place, is also its index in all arrays.
         is_completed: For each trial, whether it has completed.
-        done: For each trial, the number of steps up to its last report, among all steps of the
-            study. Only `MOST_STEPS` of these steps count if there are more.
+        done: For each trial, how many steps there are up to its last report. At least 1.
         finals: For each trial, its final score. Minus infinity if it has none.
-        values: Value of each trial at or before each step, shape (trials, steps).
+        values: For each trial and step, the trial's last value at or before the step. Before its
+            first report, its first value.
     """
 
     def __init__(self, curves: Curves) -> None:
@@ -139,7 +145,7 @@ class Race:
 
     @cached_property
     def _left(self) -> Array:
-        """For each step, the e-folds by which the number of steps grows until the training ends."""
+        """For each step, log(training's length / step). 0 after the end of the training."""
         total = self.total or UNKNOWN_TOTAL * self.done.max()
         left: Array = np.log(np.maximum(total / self._steps, 1))
         return left
@@ -152,9 +158,10 @@ class Race:
 
     @cached_property
     def _level(self) -> Array:
-        """For each trial and step, the final score that is extrapolated from this step.
+        """For each trial and step, its value plus the predicted gain until the training ends.
 
-        The gain that all trials share is left out, because it cancels out in a lead.
+        The part of the gain that all trials have in common is left out, because it cancels out in a
+        lead.
         """
         halves = np.maximum(self._steps // 2, 1) - 1
         gains = self.values - self.values[:, halves]
@@ -164,7 +171,7 @@ class Race:
 
     @cached_property
     def _levels(self) -> Array:
-        """For each trial, the final score that is extrapolated from its last report."""
+        """For each trial, its `_level` at its last report."""
         levels: Array = self._level[np.arange(len(self.numbers)), self.done - 1]
         return levels
 
@@ -172,7 +179,8 @@ class Race:
     def leader(self) -> int:
         """Index in `numbers` of the best completed trial.
 
-        As long as no trial has completed, index of the trial with the best extrapolated value.
+        As long as no trial has completed, index of the trial with the best value in `_levels`.
+        Trials that have done enough steps to be judged then come before all others.
         """
         if self.is_completed.any():
             return int(self.finals.argmax())
@@ -181,12 +189,12 @@ class Race:
 
     @property
     def best(self) -> float:
-        """Best final score. Minus infinity if there is none."""
+        """Best final score. Minus infinity if no trial has completed."""
         return float(self.finals.max())
 
     @cached_property
     def leads(self) -> Array:
-        """For each trial, its predicted final score minus the leader's."""
+        """For each trial, its predicted final score minus that of the leader (see `leader`)."""
         same_step = np.minimum(self.done, self.done[self.leader]) - 1
         leads: Array = self._levels - self._level[self.leader, same_step]
         return leads
@@ -205,7 +213,10 @@ class Race:
 
     @cached_property
     def _spread(self) -> float:
-        """Distance from the median to the best value at the step of the first judgement."""
+        """Distance from the median to the best of the trials' values at the first judgement's step.
+
+        Only trials that have done this step count. 0 if there is none.
+        """
         step = min(self.first_look, self.values.shape[1])
         looked = self.values[self.begun, step - 1]
         return float(looked.max() - np.median(looked)) if len(looked) else 0.0
@@ -235,9 +246,13 @@ class Race:
 
     @cached_property
     def _deviation(self) -> float:
-        """Mean over completed trials of the largest squared error of their predictions.
+        """Mean squared error of the predictions for completed trials, in units of their variance.
 
-        Errors are in units of `_wander`. 1 if no completed trial can be compared with the leader.
+        This variance is the square of `_wander` at the step from which a trial is predicted.
+
+        The final lead of each completed trial is predicted again from each of its steps, beginning
+        with the first judgement. Of each trial, only the largest squared error counts. 1 if no
+        completed trial but the leader exists, or if a training has no such step before its end.
         """
         others = np.flatnonzero(self.is_completed)
         others = others[others != self.leader]
@@ -251,14 +266,25 @@ class Race:
 
 
 def _finite(curve: Curve, sign: float) -> tuple[Array, Array]:
-    """Return the steps of a curve with finite values, in order, and these values times `sign`."""
+    """Return the steps of a curve with finite values, in order, and these values times `sign`.
+
+    Args:
+        curve: Reports of a trial.
+        sign: 1 if higher scores are better, else -1.
+    """
     finite = [point for point in sorted(curve.values.items()) if math.isfinite(point[1])]
     array: Array = np.array(finite, dtype=float).reshape(-1, 2)
     return array[:, 0], sign * array[:, 1]
 
 
 def _grid_of(all_steps: Sequence[Array]) -> Array:
-    """Return the steps of a study in order, thinned if there are many."""
+    """Return the steps at which any trial has reported a finite value, in order.
+
+    If there are more than `MOST_STEPS`, return this number of them, spaced evenly in that order.
+
+    Args:
+        all_steps: For each trial, the steps at which it has reported a finite value.
+    """
     grid: Array = np.unique(np.concatenate(all_steps))
     if len(grid) > MOST_STEPS:
         kept = np.linspace(0, len(grid) - 1, MOST_STEPS).round()
@@ -267,9 +293,14 @@ def _grid_of(all_steps: Sequence[Array]) -> Array:
 
 
 def _along(grid: Array, steps: Array, values: Array) -> Array:
-    """Return the last value at or before each step of a grid.
+    """Return a curve's last value at or before each step of a grid.
 
-    Grid steps before the first report get the first value.
+    For grid steps before the curve's first step, return its first value.
+
+    Args:
+        grid: Steps of the study, as `_grid_of` returns them.
+        steps: Steps of the curve, in order.
+        values: Value of the curve at each of its steps.
     """
     places = np.maximum(np.searchsorted(steps, grid, side="right") - 1, 0)
     along: Array = values[places]

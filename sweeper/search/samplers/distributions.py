@@ -44,11 +44,14 @@ def _distribution(dimension: AnyDimension) -> BaseDistribution:
 
 
 def in_words(distribution: BaseDistribution) -> str:
-    """Return one of Optuna's distributions as a parameters file would describe it."""
+    """Return an Optuna distribution as text in the form of a parameters file: `{low: 1.0, …}`."""
     attributes = json.loads(distribution_to_json(distribution))["attributes"]
     if "choices" in attributes:
         attributes["choices"] = [from_scalar(choice) for choice in attributes["choices"]]
-    stated = {key: value for key, value in attributes.items() if value not in (None, False)}
+    # 0 equals False, so compare by identity: a range may begin at 0.
+    stated = {
+        key: value for key, value in attributes.items() if value is not None and value is not False
+    }
     return as_yaml(stated)
 
 
@@ -62,15 +65,16 @@ def in_space(
 ) -> list[FrozenTrial]:
     """Return trials as if they had been proposed from a search space, for a sampler.
 
-    Each trial gets the dimensions of the space, in the order and with the ranges of the space. A
-    user may have changed the order or the ranges since the trial began. Trials with a value that
-    the space does not allow are left out.
+    Each trial is copied with those of its params that the space has, in the order and with the
+    ranges of the space. A user may have changed the order or the ranges since the trial began.
+    Trials with a value that the space does not allow are left out.
 
     Args:
         trials: Trials of the study.
         space: Present search space of the study.
-        needs_all: Whether trials with fewer or more params than the space gives are left out, too.
-            A running trial may have fewer, because its params may not all be chosen yet.
+        needs_all: Whether trials are left out, too, if they have other params than the space would
+            give them, more or fewer. A running trial may have fewer, because its params may not all
+            be chosen yet.
     """
     known = distributions(space)
     seen = []
@@ -103,10 +107,10 @@ def as_trial(params: Params, score: float, known: Mapping[str, BaseDistribution]
 
 
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
-    """Let Optuna choose the params of a trial one after the other.
+    """Let Optuna choose the params of a trial one after the other, and return them.
 
-    A param is skipped if its `when` does not match the values that were chosen before: it does not
-    exist in this trial.
+    A param does not exist in this trial, and is skipped, if its `when` does not match the values
+    that were chosen before.
     """
 
     def pick(name: str, dimension: AnyDimension) -> Any:

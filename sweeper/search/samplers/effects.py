@@ -16,27 +16,28 @@ from .padded_gp import on_one_thread
 from .padding import Array
 from .score_model import ScoreModel, ScoreModels
 
-#: The effects are measured at the first number of points for each param, but at no more than the
-#: second number of points in all, because the covariance of all points is computed (chosen).
+#: To measure the effects of n params on a score, scores are predicted in n + 2 groups of points. A
+#: group has at most the first number of points, and all groups have at most the second number,
+#: because the covariance of all points is computed (chosen, not measured).
 _POINTS, _MOST_PLACES = 128, 1024
-#: The effects are measured in this number of functions that are drawn from the Gaussian process
-#: (chosen).
+#: The effects are measured in this number of functions, which are random draws from the Gaussian
+#: process. They differ where the process is unsure (chosen, not measured).
 _FUNCTIONS = 64
-#: The interval of an importance is between these quantiles (chosen, not measured).
+#: Ends of the interval of an importance, as quantiles over these functions (chosen, not measured).
 INTERVAL = [(1 - 0.9) / 2, (1 + 0.9) / 2]
 
 
 def effects_of(
     models: ScoreModels, *, before_step: Callable[[], None] = lambda: None
 ) -> dict[str, dict[str, Importance]]:
-    """Return the share of each objective's variance in the whole space that each param explains.
+    """Return how much of a score's variance in the whole space each param explains.
 
-    A share is the total effect of Saltelli and others (2010, "Variance based sensitivity analysis
-    of model output"): what the param explains alone and together with other params. Shares are
-    divided by their sum, so that they add up to 1. Functions are drawn from the process that is
-    fitted to the trials, and the spread of the shares over these functions gives the interval. If
-    the process predicts each trial from all others no better than it would predict noise, the lower
-    bound of each interval is 0.
+    This share is the total effect of Saltelli and others (2010, "Variance based sensitivity
+    analysis of model output"): what the param explains alone and together with other params. Shares
+    are divided by their sum, so that they add up to 1. They are measured in random functions that
+    are drawn from the fitted Gaussian process. Their mean is the share, and their spread gives its
+    interval. If the process predicts each score from all others no better than it would predict
+    noise, the interval begins at 0.
 
     Args:
         models: Models of the study's scores.
@@ -44,8 +45,8 @@ def effects_of(
             exception that it raises ends the computation.
 
     Returns:
-        By objective the params with more than one value, the largest share first. An objective
-        whose scores are all equal is missing.
+        For each objective, the importances by param, the largest share first. Params with a single
+        value are missing, and objectives without scores or with equal scores.
     """
     found = {}
     for objective in models.objectives:
@@ -76,10 +77,10 @@ def by_share(importances: Mapping[str, Importance]) -> dict[str, Importance]:
 
 
 def _shares(model: ScoreModel) -> tuple[Array, Array]:
-    """Return the total effect of each param, and its joint effect with other params.
+    """Return the total effect of each param, and the part that it has only with other params.
 
-    Both arrays have the shape (functions, params). The total effects of a function add up to 1, and
-    the joint effects are shares of the function's variance.
+    Both arrays have the shape (drawn functions, params). The total effects in a function add up to
+    1. The joint parts are shares of the function's variance.
     """
     import torch
 
@@ -102,7 +103,8 @@ def _shares(model: ScoreModel) -> tuple[Array, Array]:
     drawn = drawn.reshape(_FUNCTIONS, n_params + 2, n_points)
     first, second, changed = drawn[:, :1], drawn[:, 1:2], drawn[:, 2:]
     variance = drawn[:, :2].reshape(_FUNCTIONS, -1).var(1)[:, None]
-    total = ((first - changed) ** 2).mean(-1) / 2  # Jansen's estimators of both effects
+    # Jansen's estimators of a param's total effect, and of its effect alone.
+    total = ((first - changed) ** 2).mean(-1) / 2
     alone = variance - ((second - changed) ** 2).mean(-1) / 2
     sums = np.maximum(total.sum(1, keepdims=True), 1e-300)
     joint = np.clip(total - alone, 0, None) / np.maximum(variance, 1e-300)

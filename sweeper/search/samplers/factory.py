@@ -24,17 +24,18 @@ from .padded_gp import PaddedGP
 from .score_model import can_predict
 from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
-#: In a study with more trials than this, `sampler: auto` uses TPE alone. Up to this number, a
+#: In a study with more trials than this, `sampler: auto` uses TPE alone. In other studies, a
 #: Gaussian process needed half as many trials as TPE (measured, but it was not recorded on which
 #: tasks).
 _GP_TRIALS = 250
-#: After this number of proposals, `auto` uses TPE for every second one. On coarse grids, TPE has
-#: caught up with the Gaussian process by then (decision 26).
+#: After this number of proposals, `auto` uses TPE for every second proposal. By then, TPE is as
+#: good as the Gaussian process on coarse grids (decision 26).
 _TURNS_FROM = 25
-#: With a sampler that lists all values of a dimension, a dimension has at most this many. The list
-#: takes 0.5 s and 100 MB.
+#: A dimension may have at most this many values if the sampler lists all of them. The list of this
+#: many takes 0.5 s and 100 MB.
 _MOST_VALUES = 1_000_000
-#: Samplers whose proposals are points of one sequence. So all proposals of a study have one seed.
+#: Samplers whose proposals are points of one sequence, which the seed determines. So they get the
+#: same seed for all proposals of a study.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination of params.
 _EXHAUSTIBLE = ("grid", "brute_force")
@@ -83,9 +84,9 @@ _PASSED = ("seed", "space", "design_seed", "index")
 class SamplerFactory:
     """Makes a new sampler for each proposal, from the study's seed and the trial number.
 
-    So a proposal depends only on its number and on the trials so far, and is the same after a
-    restart. If one sampler made all proposals, it would repeat its first random numbers after a
-    restart.
+    So a proposal depends only on the seed, its number and the trials so far, and is the same after
+    a restart of the sweep. If one sampler made all proposals, it would repeat its first random
+    numbers after a restart.
 
     Args:
         settings: Settings of the study.
@@ -95,7 +96,8 @@ class SamplerFactory:
         name: Name of the sampler.
 
     Raises:
-        SettingsError: The sampler does not support the space, or an option does not exist.
+        SettingsError: The sampler does not support the search space, a package is missing, or an
+            option is wrong.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -122,7 +124,7 @@ class SamplerFactory:
             ) from error
 
     def make(self, number: int, index: int) -> BaseSampler:
-        """Return the sampler of a proposal.
+        """Make the sampler for one proposal.
 
         Args:
             number: Number of the trial that is proposed.
@@ -148,11 +150,11 @@ class SamplerFactory:
             return kind(seed=seed, **passed)
 
     def seen(self, storage: Any, learned: Sequence[Sequence[LearnedTrial]] = ()) -> Any:
-        """Return the storage that the sampler reads: the study's storage, or a view of it.
+        """Return the storage that the sampler reads: the study's, or a view with changed trials.
 
         Args:
             storage: Storage of the study.
-            learned: Trials of each earlier study, the best first.
+            learned: Trials of each study in `learn_from`, the best first.
         """
         is_adapted = self.name in _ONE_SEED or self._has_other_ranges(storage)
         if self.settings.repeat is not None or is_adapted:
@@ -165,7 +167,7 @@ class SamplerFactory:
         return StorageView(storage, with_constraints)
 
     def _learned(self, trials: Sequence[LearnedTrial]) -> list[FrozenTrial]:
-        """Return trials of an earlier study in Optuna's form.
+        """Return trials of an earlier study in Optuna's form, with the params of the present space.
 
         Trials with a value outside of the present ranges, which the user may have narrowed, are
         left out.
@@ -181,9 +183,10 @@ class SamplerFactory:
     def _proposals(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
         """Return one trial per proposal, as if it had been proposed from the present search space.
 
-        If the sampler proposes points of one sequence, trials with other dimensions are left out,
-        because they are not points of this sequence. For `gp`, trials keep their dimensions and
-        values, because `gp` knows the present space, and learns from trials outside of it, too.
+        For a sampler that proposes the points of one sequence (`_ONE_SEED`), trials with other
+        dimensions are left out, because they are not points of this sequence. For `gp`, trials keep
+        their dimensions and values, because `gp` knows the present space, and learns from trials
+        outside of it, too.
         """
         if self.settings.repeat is not None:
             trials = RepeatedTrials(self.settings, trials).seen()
@@ -194,8 +197,8 @@ class SamplerFactory:
     def _has_other_ranges(self, storage: Any) -> bool:
         """Return whether trials were proposed from other ranges than those of the present settings.
 
-        The first call reads the trials and stores the answer. The answer stays the same, because
-        this factory proposes all later trials from the present ranges.
+        The first call reads the trials, and later calls return the same result, because this
+        factory proposes all later trials from the present ranges.
         """
         if self._was_changed is None:
             known = distributions(self.settings.search_space)
@@ -240,5 +243,5 @@ class SamplerFactory:
         if wide:
             raise SettingsError(
                 f"{where}: {self.name} lists all values of a range with steps, and "
-                f"{', '.join(wide)} has more than {_MOST_VALUES:,}; widen the steps, or use tpe"
+                f"{', '.join(wide)} has more than {_MOST_VALUES:,}; give a larger step, or use tpe"
             )

@@ -11,7 +11,7 @@ from .distributions import distributions, in_words
 
 
 def check_fits(study: optuna.Study, objectives: list[str], settings: Settings, place: str) -> None:
-    """Refuse settings whose objectives or dimensions contradict those of the study.
+    """Check that settings do not contradict the objectives and dimensions of an existing study.
 
     Args:
         study: Optuna's study.

@@ -24,11 +24,11 @@ from .views import with_expected_scores
 class PaddedGP(optuna.samplers.GPSampler):
     """Optuna's Gaussian process, which also models dimensions that only some trials have.
 
-    In trials and candidates without a dimension, the dimension has a fixed value, the middle of its
-    range. So the model learns from the trials of all branches about the dimensions that they have
-    in common, and does not prefer a candidate for a value that it will not have. The fixed value is
-    the imputation of Lévesque et al., 2017, "Bayesian optimization for conditional hyperparameter
-    spaces".
+    In trials and candidates without a dimension, the dimension has a fixed value: the middle of its
+    range, or its first choice. So the model learns from the trials of all branches about the
+    dimensions that they have in common, and does not prefer a candidate for a value that its trial
+    will not have. The fixed value is the imputation of Lévesque et al., 2017, "Bayesian
+    optimization for conditional hyperparameter spaces".
 
     The first trials are points of a scrambled Sobol sequence (Owen, 1998, "Scrambling Sobol' and
     Niederreiter-Xing points"), which cover ranges and branches evenly. Pruned trials count with
@@ -40,7 +40,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         space: Search space of the study.
         design_seed: Seed of the first trials, the same for all proposals of a study.
         index: Number of earlier proposals. One of the first trials gets the point of the sequence
-            with this index. A trial number would leave out points, because trials that repeat a
+            with this index. The trial number would skip points, because trials that repeat a
             proposal have numbers, too. Then the points would not cover the ranges evenly.
         n_startup_trials: Trials that must have a score before the process is fitted, at least 1.
         **options: Further options of Optuna's sampler.
@@ -73,13 +73,19 @@ class PaddedGP(optuna.samplers.GPSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the dimensions of all branches."""
+        """Return the distributions of all dimensions that the process models, by name.
+
+        Dimensions that exist only in some trials, because of their `when`, are included.
+        """
         return dict(self._padding.distributions)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Propose values for the dimensions of all branches. A trial uses those of its branch."""
+        """Propose values for all dimensions that the process models.
+
+        The trial uses only the values of those dimensions that exist in it, by their `when`.
+        """
         study = self._padding.seen(with_expected_scores(study, is_clipped=True))
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(completed) < self._fits_from:
@@ -109,9 +115,9 @@ class PaddedGP(optuna.samplers.GPSampler):
 def on_one_thread() -> Iterator[None]:
     """Let torch, NumPy and SciPy use one thread of this process during the block.
 
-    The matrices of a proposal are small. With two threads of OpenBLAS, a proposal takes more than
-    three times as much CPU time, which trials need. With one thread, the last bits of a proposal do
-    not depend on the number of cores.
+    The matrices for a proposal are small. With two threads of OpenBLAS, a proposal takes more than
+    three times as much CPU time, which the trials then lack. With one thread, the last bits of a
+    proposal do not depend on the number of cores.
     """
     # The limit applies only to libraries that are already imported, so import them before it is
     # set. They are not imported at the top of the module, because their imports take seconds, and

@@ -31,21 +31,27 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 #: Ranges with at least this many steps are modelled as continuous, and proposed values are rounded.
-#: Optuna tries the steps of a range one after the other, which took ten times as long for four
-#: ranges with a thousand values each.
+#: Otherwise, Optuna would try the steps of a range one after the other. This took ten times as long
+#: for four ranges with a thousand values each.
 _MOST_STEPS = 16
 
 
-#: Column of a dimension that only some trials have, and its conditions. A condition is the column
-#: of a parent, and for each choice of the parent whether the dimension exists with this choice.
+#: Index of a dimension that only some trials have, and its conditions. A condition is the index of
+#: a parent dimension, and for each choice of the parent whether the dimension exists with this
+#: choice.
 _Branch = tuple[int, list[tuple[int, Array]]]
 
 
 class Padding:
     """Gives every trial of a space a value of each dimension that does not exist in its branch.
 
+    A branch is the trials in which the `when` of a dimension is true, so that its param exists.
+    Trials are converted to points of a unit cube, to which all ranges are scaled. In a point, a
+    choice is the index of its value.
+
     Attributes:
-        distributions: Distributions of all dimensions that have more than one value.
+        distributions: Distributions of all dimensions that have more than one value, or that the
+            `when` of another dimension names.
         modelled: The same dimensions as a Gaussian process models them: long ranges with steps are
             continuous.
         values: Value of each dimension for trials in whose branch it does not exist: the middle of
@@ -75,22 +81,44 @@ class Padding:
 
     @property
     def is_choice(self) -> Array:
-        """For each dimension, whether it is a choice."""
+        """For each dimension, whether it is a choice and not a range."""
         return np.array(self._cube.is_categorical)
 
     def points(self, trials: list[FrozenTrial]) -> Array:
-        """Return trials that have all dimensions (see `seen`) as points of the unit cube."""
+        """Return trials as points of the unit cube, to which all ranges are scaled.
+
+        In a point, a choice is the index of its value.
+
+        Args:
+            trials: Trials with a value of every dimension, as in the view that `seen` returns.
+        """
         return np.array(self._cube.get_normalized_params(trials))
 
     def places(self, column: int, most: int) -> Array:
-        """Return coordinates along a dimension: all its choices, or `most` points of its range."""
+        """Return a grid of coordinates along one dimension of the unit cube.
+
+        For a choice, these are the indices of its values. For a range, they are evenly spaced
+        numbers from 0 to 1.
+
+        Args:
+            column: Index of the dimension.
+            most: Number of coordinates for a range.
+        """
         distribution = list(self.distributions.values())[column]
         if isinstance(distribution, CategoricalDistribution):
             return np.arange(float(len(distribution.choices)))
         return np.linspace(0, 1, most)
 
     def values_at(self, column: int, places: Array) -> Array:
-        """Return a dimension's values at coordinates: for a choice, the indices of its values."""
+        """Return the values that a param has at coordinates along its dimension of the unit cube.
+
+        For a range, the values are rounded as by `as_params`. For a choice, return the coordinates
+        unchanged: they are the indices of its values.
+
+        Args:
+            column: Index of the dimension.
+            places: Coordinates, as the method `places` returns them.
+        """
         name = list(self.distributions)[column]
         if self.is_choice[column]:
             return places
@@ -100,14 +128,23 @@ class Padding:
         return np.array([of_point[name] for of_point in params])
 
     def as_params(self, modelled: Mapping[str, Any]) -> dict[str, Any]:
-        """Return proposed values, rounded to values that the search space contains."""
+        """Return proposed values, rounded to values that the search space contains.
+
+        Args:
+            modelled: Values by name, from the distributions in the attribute `modelled`.
+        """
         params = {}
         for name, value in modelled.items():
             params[name] = _rounded(self.distributions[name], value)
         return params
 
     def design(self, index: int, *, seed: int) -> dict[str, Any]:
-        """Return the point with this index of a scrambled Sobol sequence, as params."""
+        """Return the params of one of a study's first trials: a point of a Sobol sequence.
+
+        Args:
+            index: Index of the point, from 0.
+            seed: Seed with which the sequence is scrambled.
+        """
         rng = np.random.RandomState(seed)
         # A Sobol sequence covers the cube evenly after 1, 2, 4, 8, … points, so make such a number
         # of them. The point with this index is the same in a longer sequence.
@@ -115,11 +152,11 @@ class Padding:
         return self._params_at(points[index])
 
     def _params_at(self, point: Array) -> dict[str, Any]:
-        """Return a point of the unit cube as params, rounded as `as_params` does."""
+        """Convert a point of the unit cube to params, which are rounded as by `as_params`."""
         return self.as_params(self._cube.get_unnormalized_param(point))
 
     def spread(self, count: int, samples: int) -> list[Array]:
-        """Return samples of points. Each sample covers the unit cube evenly.
+        """Return samples of points of the unit cube. Each sample covers the cube evenly.
 
         The samples are independent of each other. In a point, a choice is the index of its value.
 
@@ -165,11 +202,18 @@ class Padding:
         return not self.distributions.keys().isdisjoint(self._space.missing(params))
 
     def only_active(self, acquisition: Any) -> Any:
-        """Return an acquisition function that ignores dimensions outside a candidate's branch."""
+        """Return an acquisition function that ignores dimensions outside a candidate's branch.
+
+        If every dimension in `distributions` exists in all trials, return Optuna's function
+        unchanged.
+
+        Args:
+            acquisition: Acquisition function of Optuna.
+        """
         return _OnlyActive(acquisition, self) if self._branches else acquisition
 
     def padded(self, candidates: torch.Tensor) -> torch.Tensor:
-        """Return candidates with the fixed value of each dimension outside of their branch.
+        """Return candidates in which each dimension that their branch does not use is fixed.
 
         Args:
             candidates: Points of the unit cube, shape (…, dimensions). A choice is the index of its
@@ -186,7 +230,10 @@ class Padding:
 
 
 class _OnlyActive:
-    """An acquisition function that ignores dimensions outside of a candidate's branch."""
+    """An acquisition function that ignores dimensions outside of a candidate's branch.
+
+    It calls Optuna's function with the fixed values of these dimensions (`Padding.padded`).
+    """
 
     def __init__(self, acquisition: Any, padding: Padding) -> None:
         self._acquisition = acquisition
@@ -209,7 +256,12 @@ class _OnlyActive:
 
 
 def _branches(space: SearchSpace, columns: list[str]) -> list[_Branch]:
-    """Return the dimensions that only some trials have, parents first."""
+    """Return the dimensions that only some trials have, each with its conditions, parents first.
+
+    Args:
+        space: Search space of the study.
+        columns: Names of the dimensions that a Gaussian process models, in their order.
+    """
     branches = []
     for name in columns:
         conditions = []
@@ -233,7 +285,10 @@ def _modelled(distribution: BaseDistribution) -> BaseDistribution:
 
 
 def _rounded(distribution: BaseDistribution, value: Any) -> Any:
-    """Return a value, rounded to the nearest one that a distribution contains."""
+    """Return a value, rounded to the nearest one that a range with steps contains.
+
+    For a range without steps and for a choice, return the value unchanged.
+    """
     if not isinstance(distribution, FloatDistribution | IntDistribution) or not distribution.step:
         return value
     low, step = distribution.low, distribution.step

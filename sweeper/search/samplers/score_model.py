@@ -29,11 +29,11 @@ _MOST_TRIALS = 200
 #: Scores are cut off at this many interquartile ranges beyond the quartiles (Tukey's fence for
 #: values that are far out). Otherwise, a loss that has exploded would make all others look equal.
 _REACH = 3.0
-#: The scores count as noise if the Gaussian process, which predicts each score from all others,
-#: explains no more than a certain share of their variance: the first number, plus the second
-#: number divided by the number of trials (chosen). In seven studies with a learning sampler and
-#: scores that were only noise, the process explained a share of up to 0.62 for 12 trials, 0.40 for
-#: 20, 0.18 for 30, 0.23 for 60 and 0.02 for 120.
+#: The Gaussian process predicts each score from all others. The scores count as noise if this
+#: explains no more of their variance than a limit: the first number, plus the second number divided
+#: by the number of trials (chosen). In seven studies with a learning sampler and scores that were
+#: only noise, it explained up to 0.62 of the variance with 12 trials, 0.40 with 20, 0.18 with 30,
+#: 0.23 with 60 and 0.02 with 120.
 _LEAST_PREDICTED, _BY_LUCK = 0.08, 10
 
 
@@ -44,10 +44,10 @@ def can_predict() -> bool:
 
 @dataclass(frozen=True)
 class ScoreModel:
-    """A Gaussian process that is fitted to one score of the trials of a study.
+    """A Gaussian process that is fitted to the trials' scores of one objective.
 
     Attributes:
-        padding: Dimensions of the space as coordinates of the unit cube.
+        padding: Converts trials to points of the unit cube, to which all ranges are scaled.
         points: The trials as points of the cube, shape (trials, dimensions), the best trial first.
         scores: Scores of these trials, shifted and scaled to mean 0 and variance 1.
         middle: Mean of the scores before they were shifted.
@@ -69,7 +69,11 @@ class ScoreModel:
 
     @cached_property
     def predicts_better_than_luck(self) -> bool:
-        """Whether the process predicts each score from all others better than it predicts noise."""
+        """Whether the Gaussian process predicts each score from all others better than by luck.
+
+        The share of the scores' variance that it predicts so must exceed the share that it may
+        reach for scores that do not depend on the params.
+        """
         noise = float(self.process.noise_var) * np.eye(len(self.scores))
         inverse = np.linalg.inv(self.process.kernel().numpy() + noise)
         errors = inverse @ self.scores / np.diag(inverse)
@@ -81,14 +85,18 @@ class ScoreModel:
         """Standard deviation of the score between runs of the same params.
 
         If the process predicts no better than noise, this is the standard deviation of all scores.
-        The noise that the process itself states would be too small, because it follows some of the
-        noise: 0.7 to 0.8 of the true value in two studies of 60 trials.
+        The noise that the process states would then be too small, because the process fits a part
+        of the noise: 0.7 to 0.8 of the true value in two studies of 60 trials.
         """
         share = float(self.process.noise_var) if self.predicts_better_than_luck else 1.0
         return self.scale * math.sqrt(share)
 
     def predict(self, places: Array) -> tuple[Array, Array]:
-        """Return means and standard deviations of the score at points of the cube."""
+        """Return the predicted scores and their standard deviations at points of the unit cube.
+
+        Args:
+            places: Points of the cube, as in the attribute `points`, shape (…, dimensions).
+        """
         import torch
 
         padded = self.padding.padded(torch.from_numpy(places))
@@ -101,9 +109,9 @@ class ScoreModel:
 class ScoreModels:
     """The models of a study's scores. Each is fitted once, when it is first asked for.
 
-    Pruned trials count with their predicted scores (see `with_expected_scores`), because otherwise
-    the models would know mostly good trials. Failed trials do not count, so the models are unsure
-    in regions where trials fail.
+    Pruned and frozen (paused) trials count with their predicted scores (see
+    `with_expected_scores`), because otherwise the models would know mostly good trials. Failed
+    trials do not count, so the models are unsure in regions where trials fail.
 
     Args:
         study: Optuna's study.
@@ -128,12 +136,12 @@ class ScoreModels:
 
     @property
     def names(self) -> list[str]:
-        """Names of the params that the models have."""
+        """Names of the params that are inputs of the models."""
         return list(self._padding.distributions)
 
     @property
     def noise(self) -> dict[str, float]:
-        """Noise of each score whose model has been fitted, by objective.
+        """Noise (`ScoreModel.noise`) of the objectives whose models have been fitted, by objective.
 
         Empty if the models use predicted scores of pruned or frozen (paused) trials, because
         predicted scores have no noise.
@@ -144,7 +152,7 @@ class ScoreModels:
 
     @property
     def n_completed(self) -> int:
-        """Number of completed trials that the models know."""
+        """Number of completed trials whose scores the models can use."""
         return len(self._completed)
 
     def of(
@@ -192,7 +200,11 @@ class ScoreModels:
 
 
 def _clipped(scores: Array) -> Array:
-    """Return scores, in which outliers are moved to the nearest end of the fence (`_REACH`)."""
+    """Return scores, in which outliers are moved to a limit.
+
+    The limits are `_REACH` interquartile ranges below the lower quartile and above the upper one.
+    If both quartiles are equal, return the scores unchanged.
+    """
     low, high = np.quantile(scores, [0.25, 0.75])
     reach = _REACH * (high - low) or np.inf
     return np.clip(scores, low - reach, high + reach)

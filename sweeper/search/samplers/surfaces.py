@@ -16,11 +16,13 @@ from .padded_gp import on_one_thread
 from .padding import Array
 from .score_model import ScoreModel, ScoreModels
 
-#: There is one surface for each pair of the most important params. The first number says how many
-#: params these are, the second how many points a surface has along a range (chosen, not measured).
+#: There is one surface for each pair of the most important params. The first number is the number
+#: of these params. The second one is the number of points that a surface has along a range (chosen,
+#: not measured).
 _PARAMS, _PLACES = 4, 16
-#: The interaction of two params is averaged over the first number of points of the space, and
-#: compared with the variance of the score over the second number of points (chosen, not measured).
+#: The effect of two params is averaged over values of the other params, at the first number of
+#: points. It is compared with the score's variance over the second number of points (chosen, not
+#: measured).
 _BACKGROUND, _WHOLE = 16, 256
 
 
@@ -30,7 +32,11 @@ def surfaces_of(
     *,
     before_step: Callable[[], None] = lambda: None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the surfaces of each objective, those with the strongest interaction first.
+    """Return the predicted score over the values of two params, for each objective.
+
+    There is a surface for each pair of the `_PARAMS` most important params that the model has. The
+    pair with the strongest interaction is first. Objectives without a model, or with fewer than two
+    such params, are left out.
 
     Args:
         models: Models of the study's scores.
@@ -39,11 +45,11 @@ def surfaces_of(
             raises ends the computation.
 
     Returns:
-        For each pair of params, a mapping with these keys. `params`: the names of both. `places`:
-        the values of each param on the grid, or the indices of its choices. `means` and `stds`: the
-        predicted score and its standard deviation on the grid, if all other params are as in the
-        best trial. `interaction`: the share of the score's variance in the whole space that is
-        explained by both params together, but by neither of them alone.
+        By objective, a mapping for each pair of params, with these keys. `params`: the names of
+        both. `places`: the values of each param on the grid, or the indices of its choices. `means`
+        and `stds`: the predicted score and its standard deviation on the grid, if all other params
+        are as in the best trial. `interaction`: the share of the score's variance in the whole
+        space that is explained by both params together, but by neither of them alone.
     """
     found = {}
     for objective, params in important.items():
@@ -67,12 +73,12 @@ def surfaces_of(
 def _surface(
     model: ScoreModel, pair: tuple[int, int], others: Array, variance: float
 ) -> dict[str, Any]:
-    """Return the surface of two params.
+    """Return the predicted score over the values of two params, with the keys of `surfaces_of`.
 
     Args:
         model: Model of the score.
-        pair: The params, as columns of the model's points.
-        others: Points of the space. The interaction is averaged over their values of the other
+        pair: Indices of the two params in `model.names`.
+        others: Points of the unit cube. The interaction is averaged over their values of the other
             params.
         variance: Variance of the predicted score in the whole space.
     """

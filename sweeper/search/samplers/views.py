@@ -25,8 +25,8 @@ from .distributions import in_space
 #: If the study has this many completed trials, the trials of earlier studies are no longer used
 #: (chosen, not measured).
 _OUTVOTED_BY = 10
-#: Key of a trial attribute by which samplers of Optuna know a constraint, here that a trial fits
-#: into memory. A value above 0 means that it does not.
+#: Key of the trial attribute from which Optuna's samplers read a constraint. The constraint is that
+#: the trial fits into memory. A value above 0 means that it does not fit.
 _CONSTRAINT = "constraints:memory"
 
 
@@ -100,7 +100,8 @@ def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 
     Trials that do not fit into memory have failed, and Optuna's samplers ignore failed trials. So
     the sampler sees them as completed, with the mean score of all other trials, so that their
-    params seem neither better nor worse. If there are no such trials, nothing is changed.
+    params seem neither better nor worse. If there are no such trials, or if no trial has completed,
+    return the trials unchanged.
     """
     values = [trial.values for trial in trials if trial.state is TrialState.COMPLETE]
     if not values or not any(map(_is_infeasible, trials)):
@@ -122,15 +123,15 @@ def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 def with_learned(
     trials: list[FrozenTrial], *, studies: Sequence[Sequence[FrozenTrial]]
 ) -> list[FrozenTrial]:
-    """Return the trials together with those of earlier studies.
+    """Return the trials of this study together with those of earlier studies.
 
-    If ten trials of the study have completed, earlier studies are no longer used. If this study has
-    run an earlier study's best params, all scores of the earlier study are shifted by the
-    difference between the two scores of these params. So another data set or a longer training does
-    not make one study look better than the other.
+    If ten trials of this study have completed, earlier studies are no longer used. If this study
+    has run an earlier study's best params, these params have a score in each of the two studies.
+    Then all scores of the earlier study are shifted by the difference between these scores. So
+    another data set or a longer training does not make one study look better than the other.
 
     Args:
-        trials: Trials of the study.
+        trials: Trials of this study.
         studies: Trials of each earlier study, the best first.
     """
     own = [trial for trial in trials if trial.state is TrialState.COMPLETE]
@@ -158,9 +159,10 @@ def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> op
     bad trials are, nor which of the unfinished trials are better than others.
 
     Trials that have diverged, or have failed for a reason that may lie in their params, have the
-    worst score. Otherwise, a model would know nothing of a region where all trials fail, and so
-    would propose it again and again. A failure does not count if a trial with the same params has
-    completed, as after `retry`. Studies with several objectives are not changed.
+    worst score of all other trials, or the limit of `floor_of` if that is better. Otherwise, a
+    model would know nothing of a region where all trials fail, and so would propose it again and
+    again. A failure does not count if a trial with the same params has completed, as after `retry`.
+    Studies with several objectives are not changed.
 
     Args:
         study: Optuna's study, or a view of it.
@@ -199,7 +201,7 @@ def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> op
 
 
 def _is_unfinished(trial: FrozenTrial) -> bool:
-    """Return whether a trial was pruned or is frozen after a report."""
+    """Return whether a trial has reported, and was then pruned or is now frozen (paused)."""
     is_frozen = trial.state is TrialState.RUNNING and _record(trial).get("state") == "frozen"
     return trial.last_step is not None and (is_frozen or trial.state is TrialState.PRUNED)
 
@@ -217,7 +219,10 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
 
 
 def _record(trial: FrozenTrial) -> Mapping[str, Any]:
-    """Return the JSON of a trial's record. Empty if the trial has none."""
+    """Return what the sweep has stored about a trial: its `TrialRecord` as JSON.
+
+    Empty if nothing is stored.
+    """
     record: Mapping[str, Any] = trial.user_attrs.get(RECORD, {})
     return record
 

@@ -24,7 +24,8 @@ def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
     studies, or none.
 
     Returns:
-        The trials of each earlier study, the best first. None if the study keeps what it has.
+        The trials of each earlier study, the best first. None if the study keeps the trials that it
+        has, or if it needs none because it only runs trials of a search again.
 
     Raises:
         SettingsError: An earlier study does not exist, or none of its trials fits this study.
@@ -48,14 +49,14 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     """
     settings, shown = plan.settings, str(Address.of(wanted))
     where = f"{settings.file or 'settings'}: learn_from: {shown!r}"
-    space = settings.proposed_space  # Without the fold of `repeat`, which no sampler chooses.
+    space = settings.proposed_space  # Without the fold of `repeat`: samplers do not choose it.
     ((name, goal),) = settings.objective.items()
     try:
         if "://" in wanted:
             address = Address.of(wanted)
             if address.file is not None and not is_storage(address.file):
                 raise SettingsError(
-                    "there is no study; give a study's storage, as in sqlite:///out/NAME/study.db"
+                    "no study is there; give a study's storage, as in sqlite:///out/NAME/study.db"
                 )
             studies = Study.all_in(address)
         else:
@@ -90,7 +91,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
 def _fits(record: TrialRecord, space: SearchSpace) -> bool:
     """Return whether a trial has an allowed value for each param of this space that it needs.
 
-    It does not need a param that, by the condition `when`, does not exist with its other params.
+    A param with a condition `when` is needed only if the trial's other params meet the condition.
     """
     params = record.params
     for name, dimension in space.items():

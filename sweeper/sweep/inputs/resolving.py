@@ -63,6 +63,9 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
 def keep_inputs(plan: SweepPlan) -> SweepPlan:
     """Link or copy each input file into the study's folder, where its trials will find it.
 
+    Returns:
+        The plan with the new paths of the files.
+
     Raises:
         OutputError: The folder cannot be written.
     """
@@ -93,7 +96,7 @@ def _named(name: str, file: InputFile, plan: SweepPlan) -> InputFile:
 
 
 def _found(name: str, source: InputSource, plan: SweepPlan) -> InputFile:
-    """Return the file of an input as the other study has it now.
+    """Return the file of an input as it is now in the study whose trial has saved it.
 
     Args:
         name: Name of the input.
@@ -114,7 +117,11 @@ def _found(name: str, source: InputSource, plan: SweepPlan) -> InputFile:
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Put a key of the parameters file before the message of each `SweepError` in the block."""
+    """Turn each `SweepError` of the block into a `SettingsError` that says where its cause is.
+
+    Args:
+        where: Parameters file and key, with which the message then begins.
+    """
     try:
         yield
     except SweepError as error:
@@ -123,6 +130,11 @@ def _at(where: str) -> Iterator[None]:
 
 def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
     """Return an input file with which the study began, from the study's own folder.
+
+    Args:
+        name: Name of the input.
+        stored: The file in the form in which the study has stored it.
+        plan: Plan of this sweep.
 
     Raises:
         StudyError: The file is gone or has changed.

@@ -16,7 +16,7 @@ from ...settings.space import ChoiceDimension, IntDimension
 
 
 class Kind(StrEnum):
-    """Type of a plain value, as messages name it."""
+    """Type of a value in the notebook or the parameters file, in the words of messages."""
 
     NUMBER = "a number"
     TRUTH = "true or false"
@@ -35,10 +35,11 @@ _ALSO = {
 
 
 def check_kinds(notebook: ResearchNotebook, settings: Settings) -> None:
-    """Refuse values of another type than the notebook's original value, such as text for a number.
+    """Refuse values in `space`, `fixed` and `smoke` of another type than the notebook's original.
 
-    If there are several choices, one value of the right type suffices: `[scale, 0.1]` is right for
-    `gamma = 'scale'`.
+    An example is text for a number. Types that work in most code are accepted, such as a list for a
+    number. If there are several choices, one value of the right type suffices: `[scale, 0.1]` is
+    right for `gamma = 'scale'`. But a number written as text is always refused for a number.
 
     Raises:
         SettingsError: At least one type differs. The message names the key, the value and the
@@ -81,12 +82,12 @@ class WholeRange:
 
     @property
     def leaves_out_own(self) -> bool:
-        """Whether the original value has a fraction, so that the range cannot contain it."""
+        """Whether the original value is no whole number, so that the range cannot contain it."""
         return not self.own.is_integer()
 
     @property
     def remedy(self) -> str:
-        """Remedy in words: how to write a range with fractions, or how to state integers."""
+        """Remedy in words: write a range of floats, or assign an integer in the notebook."""
         instead = f"write low: {float(self.low)!r} to try fractions"
         return f"{instead}, or assign a whole number in the notebook"
 

@@ -29,7 +29,8 @@ from .kinds import whole_ranges
 #: run again. It returns None for any other trial.
 Adopt = Callable[[TrialSpec, Workload], TrialOutcome | None]
 #: Function that makes an executor from a workload. It may wait for workers of a cluster. The second
-#: argument is a function that returns whether the sweep was stopped: then it raises `StoppedError`.
+#: argument is a function that returns whether the sweep was stopped. If so, the wait ends with
+#: `StoppedError`.
 MakeExecutor = Callable[[Workload, Callable[[], bool]], Executor]
 
 
@@ -52,7 +53,8 @@ class SweepPlan:
         fingerprint: Code, parameters and kernel of the trials.
         allow_changes: Whether to resume a study whose trials ran with other code or settings.
         remote: Copy of the study in an object storage. None if there is none.
-        adopt: Returns the outcome of a trial that was run before the sweep. None for no such trial.
+        adopt: Returns the outcome of a trial that was run before the sweep, so that it is not run
+            again. Returns None for any other trial. None if no trial was run before the sweep.
         inputs: Files of other studies that the trials use, by input name. Known once the study is
             open.
         input_facts: The same files in the form in which the study stores them.
@@ -113,10 +115,10 @@ class SweepPlan:
 
     @property
     def doubts(self) -> list[str]:
-        """Remarks for users to read before they pay for trials, each with a remedy.
+        """Remarks for users on integer ranges that may be meant as float ranges, with remedies.
 
-        They are shown when trials begin. From then on, the params of this study keep their types,
-        so each remedy is for another study.
+        They are shown when trials begin. By then, the types of the params can no longer change in
+        this study, so each remedy is for another study.
         """
         found = whole_ranges(self.notebook, self.settings)
         return [f"{doubt}; in another study, {doubt.remedy}" for doubt in found]
@@ -130,7 +132,7 @@ class SweepPlan:
 def executor_of(
     settings: Settings, jobs: int | str | None, *, end_s: float = math.inf
 ) -> MakeExecutor:
-    """Return a function that makes the executor: the cluster of the settings, else this machine.
+    """Return a function that makes an executor: on the settings' cluster, else on this machine.
 
     Args:
         settings: Settings of the sweep.

@@ -82,10 +82,11 @@ class CheckpointCleaner:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _needed(self, records: Mapping[int, TrialRecord]) -> set[int]:
-        """Return the numbers of the best trials, and of those that will be confirmed or may win.
+        """Return the numbers of the trials whose checkpoints `completed: best` keeps.
 
-        If a proposal or a trial is run on several seeds, all its runs are returned, because its
-        mean is known only after the last run.
+        These are the best trials, and trials that will be confirmed or may still win. If a proposal
+        (`repeat`) or a confirmed trial that may still win runs several times, all its runs are
+        among them, because their mean is known only after the last run.
         """
         study, confirm = self._located.study, self._settings.confirm
         count = 1 if confirm is None else confirm.best
@@ -112,10 +113,11 @@ class CheckpointCleaner:
 
     @cached_property
     def _confirmed(self) -> Confirmation | None:
-        """Ranking of this study's best trials by an earlier confirmation, whose winner counts.
+        """Ranking of this study's best trials by an earlier confirmation. None without one.
 
-        None if they were not confirmed. If reading it raises an error, the next access reads it
-        again: a storage that was unavailable once must not cost the winner its checkpoints.
+        The checkpoints of its winner are kept. If reading the ranking raises an error, the next
+        access reads it again: a storage that was unavailable once must not cost the winner its
+        checkpoints.
         """
         confirming = self._located.readable_following("confirm")
         return None if confirming is None else confirming.study.confirmation

@@ -49,8 +49,9 @@ class Freezer:
         """Decide whether a trial that has just reported a score is pruned, frozen, or continues.
 
         A trial can be frozen only if the machine has memory for another one. If frozen trials use
-        this memory, the decision is about one of them: it makes room. The trial itself continues
-        until its next report.
+        this memory, the decision is that of `make_room`: a frozen trial moves its GPU memory to
+        host memory, or is pruned, or nothing is done. The trial that has reported continues until
+        its next report.
         """
         curves = self._curves()
         if number not in curves.by_number:  # The trial has ended meanwhile.
@@ -65,11 +66,15 @@ class Freezer:
         return Freeze(number) if blocked is None else self.make_room(blocked)
 
     def fill_slot(self, *, has_begun_all: bool) -> Sequence[Thaw | Prune]:
-        """Decide which frozen trial continues in a free slot. Empty if a new trial should begin.
+        """Decide which frozen trial continues in a free slot.
 
         Args:
             has_begun_all: Whether no new trial is left. If all running trials are frozen then, and
                 none of them can still win, all of them are pruned.
+
+        Returns:
+            A `Thaw` of one trial, or a `Prune` of each frozen trial. Empty if a new trial should
+            begin, or if no frozen trial can still win while other trials run.
         """
         curves = self._curves()
         number = self._pruner.thaw(curves, to_begin=self._to_begin())
@@ -82,10 +87,10 @@ class Freezer:
     def make_room(self, blocked: Blocked) -> TakeOff | Prune | None:
         """Decide which frozen trial frees memory or a GPU that another trial needs.
 
-        It is the trial least likely to win of those that use what is missing. It moves its GPU
-        memory to host memory if it can and if that helps. Else it is pruned. Return None if no
-        frozen trial uses what is missing, or if one of them has just freed something, which may be
-        enough.
+        If GPU memory is missing, a frozen trial moves the part that it uses to host memory. If none
+        can, or if host memory is missing, a frozen trial that uses what is missing is pruned. Of
+        several such trials, the one least likely to win is chosen. Return None if there is none, or
+        if one of them has just freed something, which may be enough.
 
         Args:
             blocked: What is missing, and which frozen trials use it.
@@ -105,7 +110,10 @@ class Freezer:
         return _pruned_where_frozen(blocking[0]) if blocking else None
 
     def _curves(self) -> Curves:
-        """Return the curves of the trials that have ended, run in this sweep, or are frozen."""
+        """Return the learning curves of trials that have completed, were pruned, run or are frozen.
+
+        Trials that run only according to the storage, and not in this sweep, are left out.
+        """
         running = self._running()
         curves = self._study.curves(frozen=self.frozen)
         # Leave out trials that run only according to Optuna: a proposal that was made ahead of

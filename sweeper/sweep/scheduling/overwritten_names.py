@@ -98,7 +98,10 @@ def overwritten(
 
 
 def _ended_alike(name: str, one: EndedTrial, other: EndedTrial) -> bool:
-    """Return whether a name ended with one value in two trials that were given different values."""
+    """Return whether a name ended with one value in two trials that were given different values.
+
+    Return False if a given value is a list or a dict, or if one of the values is not known.
+    """
     for trial in (one, other):
         if name not in trial.given or name not in trial.ended:
             return False
@@ -109,7 +112,10 @@ def _ended_alike(name: str, one: EndedTrial, other: EndedTrial) -> bool:
 
 
 def _suspects(code: Sequence[str]) -> Iterator[str]:
-    """Yield the places of statements that may assign names without showing them in the code."""
+    """Yield where the notebook has a statement that may assign any name, such as `exec` or `%run`.
+
+    Each is a text with the cell, the line and the statement.
+    """
     for number, source in enumerate(code, start=1):
         tree = parse_or_none(plain_python(source))
         for node in () if tree is None else ast.walk(tree):
@@ -145,7 +151,7 @@ class OverwrittenNamesRule:
         self.remarks: list[str] = []
 
     def consider(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
-        """Compare a trial that has ended with earlier trials.
+        """Compare a trial that has ended with earlier trials, to find a name that is overwritten.
 
         Args:
             spec: Spec of the trial.

@@ -68,15 +68,16 @@ from .worthless import Tied, Worthless, WorthlessRule
 
 _log = logging.getLogger(__name__)
 
-#: A trial has failed if its worker or kernel was lost this many times in one sweep (chosen, not
-#: measured).
+#: A trial counts as failed if its worker or kernel was lost this many times in one sweep (chosen,
+#: not measured).
 _MOST_LOSSES = 3
 #: If no trial of the study has completed or was pruned yet, the sweep ends after this number of
-#: failures in a row (chosen, not measured).
+#: failures in a row (chosen, not measured), unless `study.stop_after_failures` is set.
 _FIRST_FAILURES = 10
-#: If these failures are all equal, the sweep ends already after this number of them (chosen, not
-#: measured). With more slots, it ends after one equal failure per slot, because trials that run at
-#: the same time fail together.
+#: Under the conditions of `_FIRST_FAILURES`, the sweep ends already after this number of failures
+#: in a row if all have the same error (chosen, not measured). If the sweep has more slots than this
+#: number, one such failure per slot is needed, because trials that run at the same time fail
+#: together.
 _FAILURES_ALIKE = 3
 #: A trial that was stopped for one of these reasons has met a fault of the machine that every trial
 #: would meet.
@@ -194,8 +195,8 @@ class TrialScheduler:
     def _ends_at_once(self, spec: TrialSpec) -> bool:
         """End a trial that has just begun, if it cannot run or was run before the sweep.
 
-        The caller holds the lock under which trials are handed out. So the trials of other slots
-        begin after this call, and know how long that earlier run took.
+        The caller holds the lock under which trials are handed out, so other slots begin their
+        trials after this call. So they can already predict durations from the earlier run.
 
         Returns:
             Whether the trial has ended.
@@ -262,7 +263,10 @@ class TrialScheduler:
         return spec, running
 
     def _thawed(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """Let a frozen trial continue in a free slot. Return None if a new trial should begin."""
+        """Let a frozen trial continue in a free slot. Return None if none should continue now.
+
+        If no frozen trial can still win, and no other trial runs or is left, prune the frozen ones.
+        """
         if self._freezer is None:
             return None
         given = dict(self._given)  # Copy first, because a trial that continues may end at once.
@@ -273,7 +277,13 @@ class TrialScheduler:
         return None
 
     def _make_room(self, blocked: Blocked) -> None:
-        """Free memory or a GPU of a frozen trial, because another trial waits for it."""
+        """Move a frozen trial off its GPU or prune it: another trial waits for memory or a GPU.
+
+        `Freezer.make_room` chooses the trial. Do nothing if it chooses none.
+
+        Args:
+            blocked: What is missing, and which frozen trials use it.
+        """
         with self._deciding:
             decision = None if self._freezer is None else self._freezer.make_room(blocked)
             if decision is not None:
@@ -282,7 +292,8 @@ class TrialScheduler:
     def _act(self, decision: Decision) -> bool:
         """Carry out a decision.
 
-        Return False if the trial has ended or its state has changed since.
+        Return False if nothing was done: the trial has ended, its state cannot be changed now, or
+        no other trial would use the slot of the trial that is to be frozen.
         """
         trial = self._stop_switch.running_trials().get(decision.number)
         if trial is None:
@@ -314,15 +325,19 @@ class TrialScheduler:
         self._has_trial_ended.set()
 
     def _wait_for_end(self) -> bool:
-        """Wait until a trial ends or 0.5 s pass. Return whether more trials may start."""
+        """Wait until a trial ends, is frozen or continues, or 0.5 s pass.
+
+        Return whether more trials may start.
+        """
         self._has_trial_ended.wait(_LOOK_S)
         self._has_trial_ended.clear()
         return not self.is_closed()
 
     def _wait_to_propose(self) -> bool:
-        """Wait until a trial ends, and make the proposal that has waited for this end.
+        """Wait as `_wait_for_end` does, then make the next proposal if it can be made.
 
-        Return whether more trials may start.
+        With a fixed order of trials, a proposal may depend on a running trial. Return whether more
+        trials may start.
         """
         self._wait_for_end()
         self._study.prepare(self._samplers)
@@ -402,14 +417,14 @@ class TrialScheduler:
             self.kernels.append(outcome.kernel)
         if outcome.disagreements:
             self.disagreements[record.run_id] = outcome.disagreements
-        # If another sweep has taken over the study, that sweep writes its runs to MLflow.
+        # If another sweep has taken over the study, only that sweep writes to MLflow.
         with suppress(StudyError):
             self.check_held()
             self._log.ended(record, outcome)
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def _count_loss(self, spec: TrialSpec, outcome: TrialOutcome) -> TrialOutcome:
-        """Return the outcome of a trial that was lost. It has failed if it was lost too often."""
+        """Count that a trial was lost, and return its outcome: a failure if lost too often."""
         # Losses are counted, not attempts, because attempts also count preemptions in earlier
         # sweeps.
         self._losses[spec.number] += 1
@@ -478,7 +493,14 @@ class TrialScheduler:
             self._stop_switch.stop_all(str(error))
 
     def _stop_for_failures(self, record: TrialRecord) -> None:
-        """Stop the sweep if this trial's failure suggests that further trials would fail, too."""
+        """Start no more trials if the end of a trial suggests that further trials would fail, too.
+
+        That is so if the machine is the cause, such as a full disk, if too many trials have failed
+        in a row, or if the first trials have failed with the same error.
+
+        Args:
+            record: Record of the trial that has just ended.
+        """
         if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
             is_file = record.reason is Reason.FILE
             prefix = "a file that cannot be written: " if is_file else ""
@@ -503,13 +525,20 @@ class TrialScheduler:
             self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")
 
     def _stop_if_worthless(self, ended: TrialRecord) -> None:
-        """Stop a search if its first trials have equal results although their params differ."""
+        """Start no more trials if the first three with different params have equal results.
+
+        `WorthlessRule` compares the last three completed ones, and decides once. If equal scores
+        may be a coincidence (`Tied`), log a warning instead.
+
+        Args:
+            ended: Record of the trial that has just ended. Nothing is done unless it has completed.
+        """
         if self._worthless_rule is None or ended.state is not TrialState.COMPLETED:
             return
         try:
             found = self._worthless_rule.judge([*self._known_records(), ended])
         except Exception as error:  # noqa: BLE001  an error of this check must not end the sweep
-            _log.warning("the first trials could not be compared: %s", first_line(error))
+            _log.warning("not checked whether params have any effect: %s", first_line(error))
             return
         if isinstance(found, Worthless):
             self._stop_switch.close(str(found), StopCause.WORTHLESS)
@@ -578,10 +607,12 @@ class TrialScheduler:
         )
 
     def _fixed(self, record: TrialRecord, earlier: Path | None) -> Params:
-        """Return the params of a trial that are the same in all trials.
+        """Return the fixed params of a trial, which have the same values in all trials.
 
-        A trial that an earlier sweep began, or its retry, keeps its params and its seed even if
-        they are fixed now. It keeps a fixed value even if the name is swept now.
+        The parameters file may have changed since an earlier sweep began this trial, or the trial
+        that it retries. A name that was swept then and is fixed now keeps the value of the trial. A
+        name that was fixed then and is swept now keeps the fixed value. The trial also keeps its
+        seed: another fixed `seed` is left out.
 
         Args:
             record: Record of the trial.
@@ -626,7 +657,7 @@ class TrialScheduler:
 def without_param(
     spec: TrialSpec, notebook: ResearchNotebook, space: SearchSpace
 ) -> TrialOutcome | None:
-    """Return the end of a trial that began with a param which the notebook can no longer set.
+    """Return a failure for a trial that began with a param which can no longer be set.
 
     Such a trial would run with the value in the notebook, but be recorded with the param's value.
     Return None for any other trial.
@@ -655,7 +686,7 @@ def _is_lost(outcome: TrialOutcome) -> bool:
 
 
 def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
-    """Write the end of a trial into its notebook, because its worker can no longer do it.
+    """Write into the notebook of a lost trial how it has ended: its worker can no longer do it.
 
     Do nothing if this machine has no copy of the notebook.
     """

@@ -29,11 +29,11 @@ class RunAgain(Enum):
 
 
 def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
-    """Decide how a trial is run again.
+    """Decide how a trial is run again: on another GPU, in a fresh kernel, or alone.
 
-    Return None if it ended for another reason, if it was alone already, or if its params need too
-    much memory in any case (`is_infeasible`). Also return None if it lacked memory of a GPU, but is
-    not known to have used one.
+    Return None if the reason of its outcome calls for none of these. Return None also if it would
+    have to run alone, but did so already, or if its params need too much memory in any case
+    (`is_infeasible`), or if it would have to be alone on a GPU, but is not known to have used one.
     """
     if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
         return RunAgain.ELSEWHERE
@@ -51,8 +51,8 @@ class Shortages:
     """Remembers which trials must run alone at their next attempt.
 
     Args:
-        records: Records of all trials. They contain the trials that an earlier sweep wanted to run
-            again alone, but had not yet.
+        records: Records of all trials. They show which trials an earlier sweep has stopped so that
+            they run again alone.
     """
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:
@@ -63,11 +63,19 @@ class Shortages:
         }
 
     def alone_on(self, record: TrialRecord) -> AloneOn | None:
-        """Return what the next attempt at a trial must not share: its GPU, the machine, or None."""
+        """Return what the next attempt at a trial must not share with other trials.
+
+        Return None if it may share its GPU and the machine.
+        """
         return self._alone.get(record.number)
 
     def note(self, number: int, again: RunAgain) -> None:
-        """Remember that a trial must run alone, if that is how it is run again."""
+        """Remember that the next attempt at a trial must run alone, on its GPU or on the machine.
+
+        Args:
+            number: Trial number in the study.
+            again: How the trial is run again. If it need not run alone, nothing is done.
+        """
         if again is RunAgain.ALONE_ON_GPU:
             self._alone[number] = AloneOn.GPU
         elif again is RunAgain.ALONE_ON_MACHINE:

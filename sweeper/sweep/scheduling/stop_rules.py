@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class StopRule(Protocol):
-    """A rule that decides about trials while they run."""
+    """A rule that decides while trials run which are pruned, frozen, or moved off their GPU."""
 
     def judge(self, number: int) -> Decision | None:
         """Decide about a trial whose latest report the study has just stored.
@@ -31,7 +31,7 @@ class StopRule(Protocol):
 
 @dataclass(frozen=True)
 class PruneRule:
-    """The stop rule of a pruner that only prunes.
+    """The stop rule of a pruner that prunes trials, but never freezes them.
 
     Attributes:
         study: The study, open.
@@ -77,7 +77,13 @@ class StopRules:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stop rules")
 
     def consider(self, number: int, point: Point) -> None:
-        """Let the thread judge a trial by a point that it has reported. Return at once."""
+        """Let the thread judge a trial by scores that it has just reported. Return at once.
+
+        Args:
+            number: Trial number in the study.
+            point: The reported scores and their step. A point without a step, with a negative step
+                or without the objective is ignored.
+        """
         value = point.metrics.get(self._objective)
         if not self._rules or value is None or point.step is None or point.step < 0:
             return
@@ -87,7 +93,7 @@ class StopRules:
     def forget(self, number: int) -> None:
         """Stop judging a trial, because it has ended.
 
-        The last reports of the trial may still be in the queue.
+        Reports of the trial that are still in the queue are then ignored.
         """
         with self._lock:
             self._running.discard(number)

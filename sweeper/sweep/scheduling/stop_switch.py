@@ -71,8 +71,8 @@ class StopSwitch:
     def stop(self, number: int, message: str) -> None:
         """Stop one trial for good, at once or as soon as it begins.
 
-        A trial that a killed sweep left open counts as running for the command `stop`, although it
-        may wait long until this sweep runs it again.
+        A trial that a killed sweep has interrupted counts as running for the command `stop`, even
+        before this sweep runs it again.
 
         Args:
             number: Trial number in the study.

@@ -119,8 +119,9 @@ class TrialLog:
 
         Args:
             record: Record of the trial.
-            common: Tags that the trial has in common with others.
-            environment: Name of the record of the trial's environment. Empty if there is none.
+            common: Tags that all trials with the same code and settings have.
+            environment: Name of the file that describes the trial's environment. Empty if there is
+                none.
             kernel: How the trial's kernel was made. None if it had none.
         """
         tags = {**common, **self._git(environment)}
@@ -164,7 +165,8 @@ class TrialLog:
         """Return the tags for the git commit that a trial ran in. Empty if it is not known.
 
         Args:
-            environment: Name of the record of the trial's environment. Empty if there is none.
+            environment: Name of the file that describes the trial's environment. Empty if there is
+                none.
         """
         try:
             found = read_environment(self._paths, environment) if environment else {}
@@ -173,7 +175,7 @@ class TrialLog:
                 return {}
             dirty = str(git["is_dirty"]).lower()
             return {f"{_GIT_TAG}.commit": str(git["commit"]), f"{_GIT_TAG}.dirty": dirty}
-        except (StudyError, LookupError, TypeError) as error:  # The record is damaged.
+        except (StudyError, LookupError, TypeError) as error:  # The file is damaged.
             _log.info("MLflow is not given the git commit: %s", error)
             return {}
 

@@ -17,7 +17,9 @@ _MOST_COMPARED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tied:
-    """The first trials have equal scores, which may be a coincidence.
+    """The compared trials have equal scores, which may be a coincidence.
+
+    The scores are coarse, or series or outputs of the trials differ.
 
     Attributes:
         run_ids: Run ids of the trials.
@@ -34,7 +36,7 @@ class Tied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worthless:
-    """The first trials have equal scores, series and outputs, although their params differ.
+    """The compared trials have equal scores, series and outputs, although their params differ.
 
     Attributes:
         run_ids: Run ids of the trials.
@@ -56,14 +58,15 @@ class Worthless:
 class WorthlessRule:
     """Compares the last three completed trials with different params, as soon as there are three.
 
-    Only trials after the last one that ran other code count, because the notebook may have been
-    corrected since. The executed notebooks of earlier trials are not read.
+    The rule decides once. As soon as scores of two compared trials differ, it has decided that the
+    params have an effect. A trial that ran other code, and all trials before it, are not compared,
+    because the notebook may have been corrected since.
 
     Args:
         code: Version of the code that the sweep's trials run.
-        names: Params that can have different values. If scores are equal, the rule waits for
-            further trials until each of these params has several values in the compared trials.
-            Params that the first of these trials lacks do not count.
+        names: Params that can have different values. As long as all scores are equal and one of
+            these params has the same value in all compared trials, the rule waits for further
+            trials. It does not wait for a param that the oldest compared trial lacks.
     """
 
     def __init__(self, code: str, names: Collection[str]) -> None:
@@ -122,7 +125,7 @@ class WorthlessRule:
 
 
 def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
-    """Return the names of the params of the first trial that differ between the trials."""
+    """Return the first trial's params that another trial lacks or has with another value."""
     return [
         name
         for name in records[0].params

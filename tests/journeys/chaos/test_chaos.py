@@ -536,7 +536,7 @@ def storm(*, blows: int, seed: int, trials: int = 16, only: Sequence[str] = ()) 
 
 @pytest.mark.slow
 @pytest.mark.kernel
-def test_a_sweep_that_is_interrupted_repeatedly_has_the_same_results() -> None:
+def test_a_sweep_that_is_disturbed_repeatedly_has_the_results_of_an_undisturbed_one() -> None:
     struck = storm(blows=3, seed=int.from_bytes(os.urandom(4), "big"), trials=8)
     assert struck.total() == 3
 

@@ -56,7 +56,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("value", NUMBERS.values(), ids=NUMBERS)
-def test_a_number_is_read_to_the_last_bit(value: Any) -> None:
+def test_the_value_of_a_variable_in_a_kernel_is_read_to_the_last_bit(value: Any) -> None:
     answer = ask(Question(floats=["score"]), score=value)
     assert answer.floats == {"score": float(value)}
 
@@ -120,7 +120,7 @@ def test_scalar_variables_are_read_as_values_and_others_as_a_short_text() -> Non
     assert "Unshown" in model
 
 
-def test_descriptions_of_long_values_that_differ_only_in_the_middle_differ() -> None:
+def test_long_values_that_differ_only_in_the_middle_have_different_descriptions() -> None:
     start, end = "You are a careful grader. " * 20, "Answer with one word. " * 20
     prompts = [start + middle + end for middle in ("Be strict.", "Be kind.", "Be kind.")]
     values: dict[str, Any] = {f"p{number}": prompt for number, prompt in enumerate(prompts)}
@@ -130,7 +130,7 @@ def test_descriptions_of_long_values_that_differ_only_in_the_middle_differ() -> 
     assert read["list0"] != read["list1"] == read["list2"]
 
 
-def test_a_kernel_other_than_ipython_gives_an_empty_answer() -> None:
+def test_a_kernel_that_cannot_evaluate_the_questions_about_values_gives_an_empty_answer() -> None:
     assert Answer.of({}) == Answer()
     assert Answer.of({in_kernel.QUESTION: {"status": "error", "ename": "R"}}) == Answer()
 

@@ -89,7 +89,7 @@ def test_streams_that_overwrote_a_line_by_a_carriage_return_are_listed() -> None
     assert redrawn([text("stdout", "\rone\n"), text("stdout", "two\r"), text("stdout", "\n")]) == []
 
 
-def test_a_progress_bar_above_a_figure_keeps_its_state_at_that_time() -> None:
+def test_a_progress_bar_above_a_figure_keeps_the_state_it_had_when_the_figure_was_drawn() -> None:
     outputs = [
         *(text("stderr", "\r  0%"), text("stderr", "\r 25%"), figure("first")),
         *(text("stderr", "\r 50%"), text("stderr", "\r100%\n"), figure("second")),

@@ -64,7 +64,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def test_a_frozen_module_is_used_and_quoted_even_if_its_file_has_changed_or_is_gone(
+def test_a_module_snapshot_is_used_and_quoted_even_if_the_file_has_changed_or_is_gone(
     tmp_path: Path,
 ) -> None:
     source = "def fail():\n    raise ValueError('first')\n"
@@ -120,7 +120,9 @@ print(json.dumps([[module.V for module in modules], listed]))
     assert listed == ["new", "part"]
 
 
-def test_spawned_workers_import_the_same_frozen_modules(tmp_path: Path) -> None:
+def test_spawned_workers_import_modules_from_the_snapshot_and_not_from_edited_files(
+    tmp_path: Path,
+) -> None:
     source = "V = 'first'\n\ndef seen(_=None):\n    return V\n"
     project = write(tmp_path / "project", {"model.py": source.replace("first", "edited")})
     code = """
@@ -147,7 +149,9 @@ with multiprocessing.get_context("spawn").Pool(1) as pool:
     assert run(project, {}, code, "-S", "-E") == [1]
 
 
-def test_bytecode_of_another_version_of_a_frozen_module_is_not_used(tmp_path: Path) -> None:
+def test_bytecode_of_another_version_of_a_module_in_the_snapshot_is_not_used(
+    tmp_path: Path,
+) -> None:
     project = write(tmp_path / "project", {"edited.py": "V = 2\n"})
     code = "import edited\nprint(json.dumps(edited.V))"
     assert run(project, {}, code) == 2
@@ -155,7 +159,7 @@ def test_bytecode_of_another_version_of_a_frozen_module_is_not_used(tmp_path: Pa
     assert run(project, {}, code) == 2
 
 
-def test_multiprocessing_spawn_imported_under_the_import_watch_is_prepared_for_frozen_modules(
+def test_workers_use_the_module_snapshot_even_if_spawn_was_imported_while_imports_were_watched(
     tmp_path: Path,
 ) -> None:
     """torch imports `multiprocessing.spawn`.
@@ -208,7 +212,9 @@ print(json.dumps([*kept, sys.path == path]))
     assert run(project, frozen, SHELL + code) == ["first", ["first"], True]
 
 
-def test_autoreload_leaves_frozen_modules_as_they_were_and_reloads_others(tmp_path: Path) -> None:
+def test_autoreload_leaves_modules_of_the_snapshot_as_they_were_and_reloads_others(
+    tmp_path: Path,
+) -> None:
     project = write(
         tmp_path / "project",
         {

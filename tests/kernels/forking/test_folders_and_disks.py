@@ -31,7 +31,7 @@ if "zygote" in os.environ["{MARK_VARIABLE}"] and not pathlib.Path("lost").exists
 """
 
 
-def test_kernels_are_still_forked_after_their_folder_was_removed_or_a_fork_did_not_end(
+def test_kernels_are_still_forked_after_the_socket_folder_was_removed_or_a_fork_hangs(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of sockets is removed during the imports. Later, SIGKILL does not end a fork."""

@@ -89,7 +89,7 @@ def proven(
         ),
     ],
 )
-def test_kernels_are_forked_only_if_a_repeated_trial_gives_equal_results_or_differs_by_chance(
+def test_kernels_are_forked_only_if_a_repeated_trial_gives_equal_results_or_differs_only_by_chance(
     runs: list[Repetition], proof: Proof | None, words: str, policy: ForkPolicy
 ) -> None:
     assert len(proven(policy, *runs)) == len(runs)
@@ -99,7 +99,7 @@ def test_kernels_are_forked_only_if_a_repeated_trial_gives_equal_results_or_diff
     assert (policy.finding is None) == (proof is Proof.EQUAL)
 
 
-def test_kernels_are_started_until_a_completed_trial_was_run_again_in_forked_ones(
+def test_kernels_of_new_trials_are_not_forked_before_a_trial_was_run_again_in_forked_kernels(
     policy: ForkPolicy,
 ) -> None:
     assert not policy.forks(READY)
@@ -132,7 +132,7 @@ def test_forked_kernels_are_not_compared_with_started_ones_if_too_few_trials_are
 
 
 @pytest.mark.parametrize(("kernels", "is_forked"), [("fork", True), ("cold", False)])
-def test_the_setting_kernels_forks_or_starts_kernels_without_comparing_both_first(
+def test_with_kernels_fork_or_kernels_cold_no_forked_kernel_is_compared_with_a_fresh_one(
     kernels: Literal["fork", "cold"], *, is_forked: bool, reference: Reference
 ) -> None:
     policy = ForkPolicy(kernels)
@@ -170,7 +170,7 @@ def test_no_kernel_is_forked_any_more_after_a_failure_that_happened_only_in_a_fo
     )
 
 
-def test_a_free_slot_waits_for_the_imports_before_forks_unless_the_first_trial_took_no_time(
+def test_a_free_slot_waits_until_kernels_can_be_forked_unless_the_first_trial_took_no_time(
     make_spec: MakeSpec, reference: Reference
 ) -> None:
     preparing, policy = Unready(Stage.COMING, "it imports"), ForkPolicy()
@@ -215,7 +215,7 @@ def early() -> tuple[ForkPolicy, RunningTrial]:
     return policy, first
 
 
-def test_trials_next_to_the_first_one_are_forked_and_count_after_one_equal_repetition_of_it(
+def test_trials_forked_during_the_first_one_count_if_its_repetition_in_a_fork_is_equal(
     early: tuple[ForkPolicy, RunningTrial], reference: Reference
 ) -> None:
     policy, first = early
@@ -237,7 +237,7 @@ def test_trials_next_to_the_first_one_are_forked_and_count_after_one_equal_repet
 
 
 @pytest.mark.parametrize("runs", [[run_of(0.6), run_of()], [Failed("In [3]: no")]])
-def test_early_forked_trials_run_again_if_the_repetition_in_a_forked_kernel_differs_or_fails(
+def test_trials_forked_during_the_first_one_run_again_if_its_repetition_differs_or_fails(
     runs: list[Repetition], early: tuple[ForkPolicy, RunningTrial], reference: Reference
 ) -> None:
     policy, _ = early
@@ -247,7 +247,7 @@ def test_early_forked_trials_run_again_if_the_repetition_in_a_forked_kernel_diff
     assert policy.verdict(READY) is Verdict.RUN_AGAIN
 
 
-def test_early_forked_trials_run_again_if_no_kernel_can_be_forked_any_more(
+def test_trials_forked_during_the_first_one_run_again_if_forking_becomes_impossible(
     early: tuple[ForkPolicy, RunningTrial],
 ) -> None:
     policy, _ = early
@@ -276,7 +276,7 @@ def test_kernels_are_started_while_too_many_outcomes_of_forked_ones_await_the_co
     assert policy.early_origin(RunningTrial(), READY, is_usual=True) == FORKED
 
 
-def test_an_early_start_with_kernels_fork_waits_until_it_can_fork_kernels_and_starts_none() -> None:
+def test_with_kernels_fork_a_slot_waits_for_a_fork_once_early_forks_are_allowed() -> None:
     policy = ForkPolicy("fork")
     assert not policy.waits(COMING)
     assert policy.start_early(2)

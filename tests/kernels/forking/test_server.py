@@ -29,7 +29,9 @@ os._exit(request["code"])  # in each child
 CHILDREN = 520
 
 
-def test_a_fork_server_watches_more_children_than_select_supports(tmp_path: Path) -> None:
+def test_the_fork_server_watches_more_children_than_the_system_call_select_supports(
+    tmp_path: Path,
+) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limits[1] < 4 * CHILDREN:
         pytest.skip("needs a hard limit of 2,080 descriptors")
@@ -78,7 +80,7 @@ def report_of_zygote(tmp_path: Path) -> ZygoteReport:
     return report
 
 
-def test_the_process_that_forks_kernels_reports_a_variable_that_its_interpreter_has_set(
+def test_the_process_that_forks_kernels_reports_environment_variables_set_by_its_interpreter(
     tmp_path: Path,
 ) -> None:
     setting = "import os\nos.environ['OMP_WAIT_POLICY'] = 'PASSIVE'"

@@ -117,7 +117,9 @@ def stages(pretrained: Path) -> Stages:
     return Stages(pretrained)
 
 
-def test_all_trials_get_the_file_of_the_best_trial_of_the_other_study(stages: Stages) -> None:
+def test_all_trials_get_the_input_file_from_the_best_trial_of_the_other_study(
+    stages: Stages,
+) -> None:
     result = stages.finetune()
     assert stages.used == ["weights of 0003"] * 3
     assert "encoder" not in result.records[0].params
@@ -157,7 +159,7 @@ def test_an_input_from_the_best_trial_comes_from_the_winner_on_fresh_seeds(tmp_p
     assert set(stages.used) == {"weights of 0001"}
 
 
-def test_a_study_whose_outputs_were_moved_still_provides_its_files_but_not_without_the_notebook(
+def test_a_moved_study_provides_the_artifact_of_a_trial_unless_the_trials_notebook_was_removed(
     tmp_path: Path,
 ) -> None:
     Stages(tmp_path / "before").pretrain()
@@ -339,7 +341,7 @@ def test_a_sweep_whose_data_cannot_be_fetched_leaves_no_file(
     data = tmp_path / "machine" / "data"
     data.mkdir(parents=True)
     (data / "train.txt").write_text("mice")
-    with pytest.raises(DataError, match=r"has not pushed.*Nothing was changed"):
+    with pytest.raises(DataError, match=r"has not pushed.*stays as it is"):
         make_sweep(2).run()
     with pytest.raises(DataError, match="there is no data at"):
         make_sweep(2, **{"from": f"{home.url}/nowhere"}).run()

@@ -50,7 +50,7 @@ def test_the_best_params_of_an_earlier_study_run_first_and_the_sampler_uses_its_
 
 
 @pytest.mark.parametrize("earlier", [{}, {"repeat": {"fold": 3}}])
-def test_a_study_with_folds_learns_from_a_study_without_folds_or_with_another_number(
+def test_a_study_with_folds_learns_from_one_with_no_folds_or_another_number_of_folds(
     tmp_path: Path, earlier: dict[str, Any]
 ) -> None:
     found = sweep(tmp_path, "earlier", best=0.8, trials=9, **earlier)
@@ -80,7 +80,7 @@ def test_a_resumed_study_learns_from_the_studies_that_learn_from_names_now(tmp_p
     assert learned() == []
 
 
-def test_a_call_that_is_refused_changes_neither_what_a_study_has_learned_nor_its_queue(
+def test_a_refused_command_changes_neither_what_a_study_has_learned_nor_its_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, best in (("first", 0.2), ("second", 0.9)):
@@ -126,7 +126,9 @@ def test_learning_from_a_study_without_a_usable_trial_is_refused(
     assert not (tmp_path / "out" / "later").exists()
 
 
-def test_an_earlier_trial_whose_score_is_not_a_number_is_left_out(tmp_path: Path) -> None:
+def test_learning_leaves_out_a_trial_of_the_earlier_study_whose_score_is_not_a_number(
+    tmp_path: Path,
+) -> None:
     def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
         loss = math.nan if spec.number == 0 else 1.0
         return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0, "loss": loss})

@@ -44,7 +44,7 @@ def test_a_value_of_another_type_is_refused_with_both_values_and_a_remedy(
 
 
 @pytest.mark.parametrize("choices", [["1e-4 1e-2"], [0.1, "1e-4 1e-2"], [0.1, "1e-4, 1e-2"]])
-def test_a_text_of_several_numbers_is_refused_as_numbers_without_commas(
+def test_a_text_of_several_numbers_is_refused_with_the_list_of_numbers_that_was_meant(
     tmp_path: Path, choices: list[Any]
 ) -> None:
     settings = small_settings("kinds", space={"p": choices})
@@ -70,13 +70,15 @@ def test_a_text_of_several_numbers_is_refused_as_numbers_without_commas(
         ("work()", ["a", 3]),
     ],
 )
-def test_a_value_of_a_compatible_type_may_replace_the_original_one(
+def test_the_notebooks_value_may_be_replaced_by_one_of_a_compatible_type(
     tmp_path: Path, own: str, dimension: Any
 ) -> None:
     check_kinds(notebook_with(tmp_path, own), small_settings("kinds", space={"p": dimension}))
 
 
-def test_a_range_of_numbers_over_a_text_is_refused(tmp_path: Path) -> None:
+def test_a_range_of_numbers_is_refused_for_a_param_whose_value_in_the_notebook_is_a_word(
+    tmp_path: Path,
+) -> None:
     settings = small_settings("kinds", space={"p": {"low": 0.0, "high": 1.0}})
     with pytest.raises(SettingsError, match="or assign a number in the notebook"):
         check_kinds(notebook_with(tmp_path, "'scale'"), settings)
@@ -101,7 +103,7 @@ def test_a_sweep_with_a_value_of_another_type_is_refused_before_a_file_is_writte
         ("3", {"low": 0, "high": 10}, None),
     ],
 )
-def test_an_integer_range_for_a_float_is_reported(
+def test_only_an_integer_range_for_a_float_of_the_notebook_is_reported(
     tmp_path: Path, own: str, dimension: Any, leaves_out_own: bool | None
 ) -> None:
     settings = small_settings("kinds", space={"p": dimension})

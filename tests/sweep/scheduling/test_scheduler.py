@@ -78,7 +78,7 @@ Swept = Callable[..., tuple[Study, TrialScheduler]]
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_a_study_gets_its_number_of_trials_and_a_resumed_study_gets_the_rest(
+def test_a_sweep_runs_the_stated_number_of_trials_and_a_resumed_sweep_runs_only_missing_ones(
     swept: Swept, tracker: Tracker, jobs: int
 ) -> None:
     made: list[TrialScheduler] = []
@@ -104,7 +104,9 @@ def test_a_study_gets_its_number_of_trials_and_a_resumed_study_gets_the_rest(
     assert sorted(tracker.mlflow_run_ids) == [f"{number:04d}" for number in range(8)]
 
 
-def test_a_snapshot_shows_the_best_trial_even_if_trials_end_while_it_is_made(swept: Swept) -> None:
+def test_a_snapshot_of_the_scheduler_shows_the_best_trial_even_if_trials_end_meanwhile(
+    swept: Swept,
+) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     ended, is_over = threading.Event(), threading.Event()
@@ -171,7 +173,7 @@ def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_trial_restarts_the
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
-def test_a_sweep_ends_if_several_trials_in_a_row_run_out_of_memory_even_alone(
+def test_a_sweep_ends_if_several_trials_in_a_row_lack_memory_even_if_each_runs_alone(
     swept: Swept,
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -210,7 +212,7 @@ def test_a_trial_that_lost_its_worker_is_run_again_with_the_same_params_and_seed
     assert counts_of(study) == {TrialState.COMPLETED: 3}
 
 
-def test_a_retry_uses_the_checkpoints_of_the_first_attempt(
+def test_a_retry_uses_the_checkpoint_folder_of_the_failed_trial_that_it_repeats(
     swept: Swept,
 ) -> None:
     specs: list[TrialSpec] = []
@@ -341,7 +343,7 @@ def test_the_reason_why_an_executor_stopped_the_sweep_is_kept_even_if_no_trial_h
     assert scheduler.stopped_by == "the host has no such kernel"
 
 
-def test_a_stop_of_all_trials_reaches_every_slot_and_the_next_sweep_runs_them_first(
+def test_a_stop_reaches_the_trial_in_every_slot_and_the_next_sweep_runs_these_trials_first(
     swept: Swept,
 ) -> None:
     stop_switch = StopSwitch(Events())
@@ -402,7 +404,7 @@ def test_no_trial_begins_if_the_sweep_is_stopped_while_its_params_are_proposed(
     assert len(study.records()) == 1
 
 
-def test_with_order_fixed_a_waiting_slot_continues_after_a_trials_end_a_repetition_or_a_stop(
+def test_with_order_fixed_a_waiting_slot_continues_after_an_end_a_rerun_or_a_stop(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})

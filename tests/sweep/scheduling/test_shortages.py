@@ -26,7 +26,7 @@ def record(number: int, state: str = "running", reason: Reason | None = None) ->
         (Reason.OUT_OF_HOST_MEMORY, AloneOn.MACHINE, RunAgain.ALONE_ON_MACHINE),
     ],
 )
-def test_a_trial_that_ran_out_of_memory_is_run_once_more_alone(
+def test_a_trial_that_lacked_memory_or_met_a_gpu_fault_runs_once_more_alone_on_gpu_or_machine(
     reason: Reason, alone_on: AloneOn, how: RunAgain
 ) -> None:
     shortages, spec = Shortages([]), trial_spec()

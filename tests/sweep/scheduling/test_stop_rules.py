@@ -99,7 +99,7 @@ def test_a_frozen_trial_is_pruned_if_its_resources_keep_another_trial_from_begin
     assert running[0].control.stop_reason is None, "the decision itself stops no trial"
 
 
-def test_no_second_frozen_trial_is_pruned_for_memory_if_the_first_one_is_already_ending(
+def test_no_second_frozen_trial_is_pruned_to_free_memory_while_the_first_one_is_ending(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert running[1].control.freeze()
@@ -143,7 +143,7 @@ def test_a_trial_without_a_kernel_is_not_counted_as_running_when_a_frozen_one_is
     assert freezer.judge(2) is None, "trial 2 has no kernel"
 
 
-def test_frozen_trials_are_pruned_once_no_trial_runs_and_none_is_left_to_begin(
+def test_frozen_trials_are_pruned_when_no_trial_runs_and_none_is_left_to_begin(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert freezer.fill_slot(has_begun_all=True) == []

@@ -45,7 +45,7 @@ class KeptTags:
         (KernelUse(is_forked=True, shared_cells=2), {"kernel": "warm", "shared_cells": 2}),
     ],
 )
-def test_a_trials_end_that_is_logged_again_later_has_the_same_tags_in_mlflow(
+def test_the_tags_of_a_trial_in_mlflow_do_not_change_if_the_end_is_logged_a_second_time(
     kernel: KernelUse, noted: dict[str, Any], tmp_path: Path
 ) -> None:
     record = trial_record(notebook=tmp_path / "0000.ipynb", attempt=2)

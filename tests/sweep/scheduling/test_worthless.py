@@ -103,7 +103,7 @@ def test_equal_results_end_the_sweep_only_after_each_param_was_varied(
     ],
     ids=["one differs", "of the same params", "none completed"],
 )
-def test_a_sweep_continues_if_its_first_trials_differ_or_are_too_few(
+def test_a_sweep_continues_if_results_differ_or_params_are_equal_or_no_trial_completed(
     trials: list[TrialRecord], rule: Callable[..., WorthlessRule]
 ) -> None:
     assert rule().judge(trials) is None
@@ -125,7 +125,7 @@ def test_equal_scores_with_different_outputs_are_reported_but_do_not_end_the_swe
     assert isinstance(rule("a tree of depth 3", "a tree of depth 4").judge(trials), Tied)
 
 
-def test_the_first_trials_are_compared_only_once(
+def test_the_first_trials_are_searched_for_equal_results_only_once(
     rule: Callable[..., WorthlessRule],
 ) -> None:
     tied = rule("a", "b")

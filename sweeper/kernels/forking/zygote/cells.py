@@ -56,8 +56,8 @@ class CellsProcess:
             for name in {*environment, *os.environ}
             if environment.get(name) != os.environ.get(name)
         }
-        # A generator that the shared cells have used continues in each trial from where the cells
-        # left it. Every other generator is seeded again in each trial.
+        # A random generator that the shared cells have used continues in each trial from where the
+        # cells left it. Every other generator is seeded again in each trial.
         self._states = generators.changed_since(states)
         setattr(app.shell, in_kernel.DRAWN, (random_seed, {*self._states}))
         libraries.settle()
@@ -79,7 +79,11 @@ class CellsProcess:
         generators.restore(self._states)
 
     def _run(self, source: str) -> str | None:
-        """Run one cell, and add its messages to the report. Return why it failed, or None."""
+        """Run one cell, and add its messages to `report`. Return why it failed, or None.
+
+        Args:
+            source: Code of the cell.
+        """
         shell = self._app.shell
         count = shell.execution_count
         result = shell.run_cell(source, store_history=True)

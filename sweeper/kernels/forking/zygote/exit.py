@@ -18,7 +18,7 @@ class FastExit:
     class is registered before any import that may register another one, and runs last.
 
     Attributes:
-        code: Exit code.
+        code: Exit code with which this process ends.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class FastExit:
         gc.freeze()
 
     def begin(self) -> None:
-        """Choose the fast end for this process, but not for the processes that it forks."""
+        """Let this process exit quickly when it ends, but not the processes that it forks."""
         self._pid = os.getpid()
 
     def _end(self) -> None:

@@ -57,7 +57,8 @@ _SEED: Mapping[str, Callable[[Any, int], object]] = {
 }
 #: Name of the variable that holds this module's source in a worker.
 _TEXT = "_text"
-#: Function that is called with a module, and with a function that runs the module's body.
+#: Function that is called in place of a module's body, with the module and with a function that
+#: runs the body.
 _RunBody = Callable[[Any, Callable[[], None]], None]
 #: Python's standard loaders of modules, each with the suffixes of its files.
 _LOADERS = (
@@ -85,7 +86,7 @@ def install(text: str, folder: str, snapshot: Mapping[str, str]) -> None:
 
 
 def _make_importable(folder: str) -> None:
-    """Make the package importable from its folder, if it is not installed."""
+    """Make the package `sweeper` importable from its folder, if it is not found elsewhere."""
 
     def find_spec(name: str, *_: object) -> Any:
         if name != _NAME:
@@ -99,7 +100,7 @@ def _make_importable(folder: str) -> None:
 
 
 def _install_snapshot_finder(snapshot: Mapping[str, str]) -> None:
-    """Import the modules of a snapshot as they were, even if their files have changed since.
+    """Let imports load the modules of a snapshot as they were, even if their files have changed.
 
     Each module is found under the path of its file on disk, and has this path as `__file__`. The
     same holds for scripts of `%run`.
@@ -216,7 +217,7 @@ def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
 def _run_notebooks_of_snapshot(sources: dict[str, bytes]) -> None:
     """Let `%run` run notebooks and `.ipy` scripts of the snapshot as they were.
 
-    IPython reads these files in a method of its shell, without the `open` of `_RUNNERS`.
+    IPython does not read these files with the `open` that `_open_scripts_of_snapshot` replaces.
     """
     module: Any = sys.modules.get(_RUNNERS[0])
     if module is None:
@@ -258,6 +259,10 @@ def _keep_from_reloading(reloader: Any, sources: Mapping[str, bytes]) -> None:
     """Let IPython's `autoreload` ignore the modules of the snapshot.
 
     `autoreload` would read their files on disk, and replace the functions of imported modules.
+
+    Args:
+        reloader: IPython's class `ModuleReloader`, which is changed in place.
+        sources: Sources of the modules, by absolute path without symbolic links.
     """
     look_up = reloader.filename_and_mtime
 
@@ -365,7 +370,7 @@ def find_and_watch(watcher: Any, run: _RunBody, name: str, *where: Any) -> Any:
 
     Args:
         watcher: Finder in `sys.meta_path` that calls this function.
-        run: Function that is called when the module's body is due.
+        run: Function that is called in place of the module's body.
         name: Name of the module.
         *where: Further arguments of `find_spec`.
     """
@@ -380,7 +385,7 @@ def find_and_watch(watcher: Any, run: _RunBody, name: str, *where: Any) -> Any:
 
 
 class _Watched:
-    """Loader that lets a function run a module's body. The module keeps its original loader."""
+    """Loader that lets a function run a module's body. The body sees the original loader."""
 
     def __init__(self, loader: Any, run: _RunBody) -> None:
         self._loader = loader

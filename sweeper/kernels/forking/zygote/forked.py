@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
 
-#: Modules whose exit handlers are kept. Those of other modules are ignored before a fork. Every
-#: forked process needs the kept ones: the sweep's own code logs, starts processes and makes weak
-#: references.
+#: Modules whose exit handlers also run in forks. If another module registers an exit handler during
+#: the imports or in a shared cell, the handler is ignored. The sweep's own code needs the kept
+#: handlers in every fork: it logs, starts processes and makes weak references.
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
@@ -39,7 +39,8 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
 
     Args:
         path: Path of the socket for requests to fork.
-        owner: File descriptor of the socket to the sweep. This process ends when the socket closes.
+        owner: File descriptor of the socket to the sweep. This process, the zygote, ends when the
+            socket closes.
         ending: Object that ends forked kernels quickly.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the sweep.
@@ -129,7 +130,15 @@ def _why_not_booted(error: Exception) -> str:
 
 
 def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> None:
-    """Set the environment, arguments and output of this fork as the request states."""
+    """Set the environment, arguments and output of this fork as the request states.
+
+    Args:
+        request: Request for a kernel or for shared cells, with `env` and `argv`.
+        output: File descriptor that becomes the standard output and error of this process.
+        libraries: The zygote's imports. Environment variables that the zygote's start or imports
+            have changed keep the new value, unless the request's value differs from that with which
+            the zygote was started.
+    """
     from .cells import reopen_files
 
     null = os.open(os.devnull, os.O_RDONLY)

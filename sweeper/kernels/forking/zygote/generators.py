@@ -10,7 +10,9 @@ from typing import Any
 
 
 def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
-    """Return the state of each generator that exists in this process, by name.
+    """Return the states of the global random generators of Python, NumPy and torch.
+
+    The keys are `random`, `numpy` and `torch`. A library that is not imported is missing.
 
     Args:
         unfinished: Modules that are being imported at this moment. Their generators may not exist.
@@ -26,7 +28,7 @@ def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
 
 
 def plain(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of generators without arrays, so that `==` can compare them."""
+    """Return the states of generators with arrays replaced by bytes, so that `==` compares them."""
     values = dict(states)
     if "numpy" in values:
         values["numpy"] = pickle.dumps(values["numpy"])
@@ -36,7 +38,11 @@ def plain(states: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_since(start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of the generators that were imported, seeded or used since `start`."""
+    """Return the states of the generators that were imported, seeded or used since a moment.
+
+    Args:
+        start: States at that moment, as `states` has returned them.
+    """
     now = states()
     before = plain(start)
     after = plain(now)

@@ -43,8 +43,8 @@ class ImportWatch:
         self._imported_by: dict[str, set[str]] = {}
         self._running: list[str] = []
         self._last: Mapping[str, Any] = {}
-        #: Whether a module has such an effect, by the module's name, in the order in which the
-        #: bodies of the modules began to run.
+        #: Whether the import of a module drew random numbers or printed, by the module's name, in
+        #: the order in which the bodies of the modules began to run.
         self._acts: dict[str, bool] = {}
         self._tasks: set[int] = set()
         self.threads: dict[int, str] = {}
@@ -107,7 +107,11 @@ class ImportWatch:
             self._running.pop()
 
     def _see(self, *beginning: str) -> None:
-        """Attribute the effects since the last call to the module whose body is running."""
+        """Record effects and new threads since the last call, for the module whose body is running.
+
+        Args:
+            *beginning: Name of the module whose body is about to run, if there is one.
+        """
         now = self._effects([*self._running, *beginning])
         tasks = _threads()
         if self._running:
@@ -190,14 +194,17 @@ class _Hidden:
         return self.hidden_modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Repeat the effects of the import, and restore the modules that it needs."""
+        """Repeat the effects of a module's import, and restore the module.
+
+        The same is done for all hidden modules that it imports directly or indirectly.
+        """
         assert module.__spec__ is not None
         name = module.__spec__.name
         module.__spec__ = self._specs[name]
         needed = _reached([name], self._needs)
         for acting in list(self._acting):
-            # Each module with an effect runs again only once. Another module or thread may have run
-            # this one since the list was made.
+            # The body of each module with an effect runs again only once. Another module or thread
+            # may have run this module's body since the list was made.
             if acting in needed and self._acting.pop(acting, False):
                 self._run_again(acting)
         for other in needed:

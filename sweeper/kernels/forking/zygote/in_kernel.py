@@ -75,8 +75,8 @@ _INTEGER_LIMIT = 1 << 63
 #: Attribute of IPython's shell after cells tagged `shared` have run: the seed with which their
 #: random generators began, and the names of the generators that they have seeded or used.
 DRAWN = "_sweeper_drawn"
-#: Attribute of the shell that holds the `WatchedNumbers` and `WatchedChanges`, and the environment
-#: variable that asks the kernel to record them.
+#: `WATCHED`: attribute of the shell that holds the `WatchedNumbers` and `WatchedChanges`.
+#: `WATCH_VARIABLE`: environment variable that makes the kernel record them.
 WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
 #: Lists with more than `_LONGEST_SERIES` values and dictionaries with more than `_MOST_KEYS` keys
 #: count as data and not as scores. At most `_MOST_VARIABLES` variables are read (chosen, not
@@ -96,8 +96,8 @@ _MOST_TIME, _FREE_S = 0.02, 1.0
 _MOST_ENTRIES = 2000
 #: Types of objects whose changes do not count as changes of an object that refers to them.
 _WITHOUT_PARTS = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
-#: At its end, a kernel waits at most this number of seconds for the thread that receives requests
-#: (chosen, not measured).
+#: When a kernel ends, it waits at most this number of seconds for its control thread, which has
+#: received the request to end (chosen, not measured).
 _LAST_REQUEST_S = 2
 
 
@@ -278,7 +278,7 @@ def _run_commands_without_input(shell: Any) -> None:
     def system(command: str) -> None:
         if command.rstrip().endswith("&"):
             raise OSError("Background processes not supported.")
-        # `depth` makes `{name}` refer also to the variables of the function that calls
+        # With `depth`, `{name}` in a command may also be a local variable of the function that runs
         # the command.
         code = _run_command(shell.var_expand(command, depth=1))
         shell.user_ns["_exit_code"] = code
@@ -338,7 +338,12 @@ def _set_up_terminal(terminal: int) -> None:
 
 
 def _print_output(process: Any, output: int) -> None:
-    """Print the output of a process until it has ended."""
+    """Print what a process writes to its terminal, until the process has ended.
+
+    Args:
+        process: Process of a shell command.
+        output: File descriptor from which the text in the terminal is read.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     poll = select.poll()
     poll.register(output, select.POLLIN)
@@ -379,9 +384,10 @@ class WatchedNumbers:
         shell: IPython's shell.
 
     Attributes:
-        numbers: Two facts by expression. `cell`: execution count of the cell that changed the
-            number last. `values`: its values in hexadecimal. There are several values if the
-            expression is the last element of a list, or the mean of an array.
+        numbers: Two facts about each number, by its expression. `cell`: execution count of the cell
+            that changed the number last. `values`: the number in hexadecimal. For the last element
+            of a list, these are all elements. For the mean of an array, these are all elements and
+            then the mean.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -423,9 +429,9 @@ class WatchedNumbers:
 
 
 def _is_cell(result: Any) -> bool:
-    """Return whether IPython's result is that of a whole cell, not of code that a cell runs.
+    """Return whether an `ExecutionResult` is that of a whole cell, not of code that a cell runs.
 
-    The magic `%%capture`, for example, runs the code of its cell with a result of its own.
+    The magic `%%capture`, for example, runs the code of its cell, and this code has another result.
     """
     return bool(getattr(getattr(result, "info", None), "store_history", True))
 
@@ -524,7 +530,11 @@ class WatchedChanges:
         return tree
 
     def begin(self, position: int) -> None:
-        """Record what the previous statement has changed. Errors never fail the notebook."""
+        """Record what the previous statement has changed. Errors never fail the notebook.
+
+        Args:
+            position: Position in its cell, from 1, of the statement that runs next.
+        """
         _tried(self._record)
         self._position = position
 
@@ -558,7 +568,11 @@ class WatchedChanges:
 
 
 def _mark(value: Any) -> int:
-    """Return a hash of an object's parts, which differs if one of these parts has changed."""
+    """Return a hash of an object's parts, which differs if one of these parts has changed.
+
+    The parts are elements, attributes, and their parts. Of a large object, only some parts count.
+    Keys of dictionaries, modules and functions do not count.
+    """
     marks: list[Any] = []
     seen: set[int] = set()
     waiting = deque([value])
@@ -573,7 +587,13 @@ def _mark(value: Any) -> int:
 
 
 def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
-    """Return the parts of an object. Add other facts about it, such as its length, to `marks`."""
+    """Return the parts of an object that `_mark` reads next, such as elements or attributes.
+
+    Args:
+        part: The object, which is a part of another one, or the value of a variable.
+        marks: Facts from which `_mark` computes the hash. Other facts about the object, such as its
+            length, are added.
+    """
     kind = type(part)
     if isinstance(part, (list, tuple, set, frozenset, dict)):
         marks.append(len(part))
@@ -713,6 +733,10 @@ def is_installed(origin: str, folders: tuple[str, ...]) -> bool:
 
     A library may be in a folder of another environment: `uv run --with` and
     `--system-site-packages` put an environment on top of another one.
+
+    Args:
+        origin: Path of the module's file, or `built-in` or `frozen`, as in its spec.
+        folders: Folders of this Python in which libraries are installed; see `library_folders`.
     """
     if origin in ("built-in", "frozen") or origin.startswith(folders):
         return True
@@ -720,7 +744,10 @@ def is_installed(origin: str, folders: tuple[str, ...]) -> bool:
 
 
 def import_profile() -> dict[str, Any]:
-    """Return the installed modules that this process has imported, and its environment."""
+    """Return the installed modules that this process has imported, and some of its environment.
+
+    The key `environment` has only the variables that libraries read when they are imported.
+    """
     folders = library_folders()
     modules: list[str] = []
     for name, module in list(sys.modules.items()):
@@ -735,7 +762,10 @@ def import_profile() -> dict[str, Any]:
 
 
 def _gpu_bytes() -> int | None:
-    """Return the largest GPU memory that torch has reserved, in bytes. None without CUDA."""
+    """Return the sum of the peaks of memory that torch has reserved on each GPU, in bytes.
+
+    Return None if torch has not initialized CUDA.
+    """
     cuda = sys.modules["torch"].cuda
     if not cuda.is_initialized():
         return None
@@ -743,7 +773,7 @@ def _gpu_bytes() -> int | None:
 
 
 def _not_replicable() -> list[str]:
-    """Return the operations about which torch has warned that they are not replicable."""
+    """Return the names of operations whose results may differ if repeated, as torch has warned."""
     names: list[str] = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
     return names
 
@@ -807,7 +837,7 @@ def _end_in_order(kernel: Any) -> None:
     First, ipykernel closes the thread that sends messages. The control thread, which has received
     the shutdown request, may still have a message to send, and would then wait forever. So the
     control thread is joined first. Second, ipykernel waits up to 14 s for child processes that have
-    ended but whose exit code was not read. So these processes are left out.
+    ended but whose exit code was not read. So these processes are left out of ipykernel's list.
     """
     atexit.register(kernel.parent.control_thread.join, _LAST_REQUEST_S)
     children = kernel._process_children

@@ -93,10 +93,10 @@ class Libraries:
         culprits |= {module for task, module in watch.threads.items() if task in foreign}
         excluded = watch.importers_of(culprits)
         acting = watch.importers_of(watch.acting)
-        # The zygote usually imports modules with effects: they are hidden (see `imports.py`), and a
-        # fork repeats their effects. But numpy and torch must not be hidden, because each fork
-        # seeds their generators. If numpy or torch is among the modules to hide, the zygote must
-        # not import any of these modules.
+        # Modules whose import draws random numbers or prints are hidden with their importers until
+        # a fork imports them; see `imports.py`. But numpy and torch must not be hidden, because
+        # each fork seeds their generators. So if one of them would be hidden, the next zygote
+        # imports none of these modules.
         if not acting.isdisjoint(("numpy", "torch")):
             excluded |= acting
         return excluded

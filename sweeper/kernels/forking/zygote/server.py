@@ -43,7 +43,7 @@ def _readable(sources: Iterable[Any]) -> list[Any]:
 
 
 class _Child:
-    """A forked process whose connection to the client is still open."""
+    """A forked process. The connection to the client that asked for it is still open."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -122,7 +122,10 @@ class Server:
         return None
 
     def _send(self, connection: socket.socket, message: dict[str, Any]) -> None:
-        """Send a message about a child. If nobody receives it, end the child."""
+        """Send a message about a child to the client that asked for it.
+
+        If the client does not receive it, end the child.
+        """
         try:
             send(connection, message)
         except OSError:

@@ -96,7 +96,7 @@ _OutStream.__module__ = iostream.__name__
 
 
 class App(IPKernelApp):
-    """A kernel's application that boots in two halves: `boot` before a fork, `attach` in it."""
+    """A kernel's application that boots in two halves: `boot` before a fork, `attach` in a fork."""
 
     recorder: Recorder
     shell: Any
@@ -167,7 +167,10 @@ class App(IPKernelApp):
         sys.stderr.flush()
 
     def init_io(self) -> None:
-        """Give the streams their thread. The objects stay the same, because cells may keep them."""
+        """Let the streams send their text to clients, by a thread.
+
+        The stream objects stay the same, because cells may keep them.
+        """
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         self.outstream_class = f"{__name__}._OutStream"
         super().init_io()
