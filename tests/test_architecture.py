@@ -351,6 +351,14 @@ def test_a_sweeps_process_does_not_import_the_libraries_of_kernels() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["sweep", "control.loaded", "study.access", "search.samplers"])
+def test_an_import_in_a_notebook_without_widgets_shows_no_warning(module: str) -> None:
+    code = f"import ipykernel.zmqshell; import sweeper.{module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_the_command_line_is_parsed_without_an_import_of_pydantic() -> None:
     code = "import sys, sweeper.cli.parser; print('pydantic' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -200,9 +200,8 @@ def _found(
     if unusable and not studies:
         raise unusable[0]
     if not studies and storage is not None:
-        which = "no study in it" if wanted is None else f"the study {wanted!r} in it"
-        has_none = "has begun a trial" if wanted is None else "has not begun a trial"
-        raise StudyError(f"{Address.of(storage)}: {which} {has_none}; sweep it first")
+        which = "no study in it has" if wanted is None else f"the study {wanted!r} in it has not"
+        raise StudyError(f"{Address.of(storage)}: {which} begun a trial; run its sweep first")
     if not studies:
         where = "this folder" if wanted is None else repr(wanted)
         raise StudyError(

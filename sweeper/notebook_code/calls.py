@@ -7,15 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from .cell_code import words_in
+from .cell_code import words_run_by
 from .plain import Parameter, Place
 from .replacing import Cell
 from .syntax import Named, arguments_of, keywords_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-#: Functions that run a text as code, or find an object by a text.
-_WITH_TEXTS = frozenset("eval exec getattr system getoutput run_line_magic run_cell_magic".split())
 
 
 def last_name(node: ast.expr) -> str:
@@ -215,8 +212,7 @@ class Calls:
 
     def _read_calls(self, cell: Cell) -> None:
         for node in cell.nodes:
-            for text in texts_in(node):
-                self._may_call(words_in(text))
+            self._may_call(words_run_by(node))
             if isinstance(node, ast.Call):
                 for value in arguments_of(node):
                     if isinstance(value, ast.Name):
@@ -255,18 +251,6 @@ class Calls:
         """
         for word in words:
             self._passed_on |= {word, f".{word}"}
-
-
-def texts_in(node: ast.AST) -> list[str]:
-    """Return the texts that a call runs as code, or by which it finds an object.
-
-    Examples are the texts in calls of `eval` and `getattr`. IPython turns magics such as `%time`
-    into such calls. Empty for other nodes.
-    """
-    if not isinstance(node, ast.Call) or last_name(node.func) not in _WITH_TEXTS:
-        return []
-    constants = [argument for argument in node.args if isinstance(argument, ast.Constant)]
-    return [str(constant.value) for constant in constants]
 
 
 def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:

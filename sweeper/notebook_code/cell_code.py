@@ -14,7 +14,7 @@ import threading
 import tokenize
 import unicodedata
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType
@@ -25,8 +25,9 @@ _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
 )
-#: Methods of IPython that run a magic or a shell command, given as text.
-_MAGICS = frozenset("run_line_magic run_cell_magic system getoutput".split())
+#: Functions that run a text as code, or find an object by its name in a text. IPython turns magics
+#: and shell commands into calls of the last four.
+_WITH_TEXTS = frozenset("eval exec getattr system getoutput run_line_magic run_cell_magic".split())
 #: Largest number of magics in one cell, the same as IPython's own limit.
 _MOST_MAGICS = 500
 
@@ -177,7 +178,7 @@ def begin_of(node: ast.expr) -> tuple[int, int]:
 def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
     """List where statements bind and read global variables, as Python's compiler decides it.
 
-    The text of a magic or a shell command may read each variable that it names.
+    A text that is run as code, such as a magic, may read each variable that it names.
 
     Returns:
         None if the code does not compile.
@@ -193,7 +194,12 @@ def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
             )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found = [*_in_magics(body)]
+    found = [
+        Use(name=word, binds=False, is_inside=False, begin=begin_of(call))
+        for call in ast.walk(ast.Module([*body], []))
+        if isinstance(call, ast.Call)
+        for word in words_run_by(call)
+    ]
     waiting = [whole]
     while waiting:
         code = waiting.pop()
@@ -215,15 +221,17 @@ def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
     return found
 
 
-def _in_magics(body: Sequence[ast.stmt]) -> Iterator[Use]:
-    """Yield a read of each word in the texts of magics and shell commands."""
-    for node in ast.walk(ast.Module([*body], [])):
-        match node:
-            case ast.Call(func=ast.Attribute(attr=name), args=texts) if name in _MAGICS:
-                for text in texts:
-                    if isinstance(text, ast.Constant):
-                        for word in words_in(str(text.value)):
-                            yield Use(name=word, binds=False, is_inside=False, begin=begin_of(node))
+def words_run_by(node: ast.AST) -> frozenset[str]:
+    """Return the words of the texts that a call runs as code, or by which it finds an object.
+
+    Examples are the texts in calls of `eval` and `getattr`. IPython turns magics such as `%time`
+    into such calls. Empty for other nodes.
+    """
+    match node:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _WITH_TEXTS:
+            texts = [str(part.value) for part in node.args if isinstance(part, ast.Constant)]
+            return words_in(" ".join(texts))
+    return frozenset()
 
 
 def words_in(text: str) -> frozenset[str]:

@@ -21,9 +21,8 @@ from .calls import (
     definitions_in,
     parameters_in,
     positional,
-    texts_in,
 )
-from .cell_code import words_in
+from .cell_code import words_run_by
 from .left_out import dotted, imported_by
 from .own_training import (
     OWN_LOOP,
@@ -789,5 +788,4 @@ def _names_read(node: ast.AST) -> Iterator[str]:
         yield node.id
     elif part is not None:
         yield part[1]
-    for text in texts_in(node):
-        yield from words_in(text)
+    yield from words_run_by(node)

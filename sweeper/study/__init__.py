@@ -3,3 +3,5 @@
 Only this folder uses SQLAlchemy for studies. The folder `search` chooses params, and `execution`
 runs trials.
 """
+
+from .. import search  # noqa: F401  It must be imported before Optuna.

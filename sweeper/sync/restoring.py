@@ -141,8 +141,7 @@ def _restore_files(
         names = ", ".join(map(repr, lost[:_MOST_NAMES]))
         more = f" and {len(lost) - _MOST_NAMES} more" if len(lost) > _MOST_NAMES else ""
         _log.warning(
-            "remote copy: %s files are missing or damaged in %s, and were left out: %s%s",
-            len(lost),
+            "remote copy: files that are missing or damaged in %s were left out: %s%s",
             store.url,
             names,
             more,

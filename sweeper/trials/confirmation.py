@@ -292,9 +292,18 @@ class Confirmation:
     @property
     def headline(self) -> str:
         """The ranking in a few words: its score, its number of seeds or folds, and missing runs."""
-        seeds = f"{len(self.seeds)} {self.repeats or 'fresh seeds'}"
         missing = f", {self.n_missing} of {self.n_wanted} runs missing" if self.n_missing else ""
-        return f"means of {self.objective} over {seeds}{missing}"
+        return f"means of {self.objective} over {self._seeds}{missing}"
+
+    @property
+    def winning_mean(self) -> str | None:
+        """The winner's mean in words: `mean of 0.97 over 3 folds`. None without a winner."""
+        mean = None if self.winner is None else self.winner.mean
+        return None if mean is None else f"mean of {mean:.6g} over {self._seeds}"
+
+    @property
+    def _seeds(self) -> str:
+        return f"{len(self.seeds)} {self.repeats or 'fresh seeds'}"
 
     @property
     def n_wanted(self) -> int:

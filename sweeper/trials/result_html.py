@@ -1,4 +1,4 @@
-"""Render a study's result for Jupyter: a headline, and its trials as a table."""
+"""Render parts of a study's result for Jupyter, such as its trials as a table."""
 
 from __future__ import annotations
 
@@ -17,32 +17,6 @@ MOST_ROWS = 20
 #: Largest number of characters in a table cell (chosen, not measured), so that scores and times
 #: stay visible next to long messages.
 _WIDEST = 40
-
-
-def headline(
-    study: str,
-    counts: Mapping[str, int],
-    best: Sequence[TrialRecord],
-    objectives: Sequence[str],
-    *,
-    confirmed_mean: float | None = None,
-) -> str:
-    """Describe a study in one line: its counts of trials, and its best trial.
-
-    Args:
-        study: Name of the study.
-        counts: Number of trials by state.
-        best: Best trials. Only the first one is named.
-        objectives: Names of the objectives.
-        confirmed_mean: Mean over fresh seeds of the best trial. None if it was not confirmed.
-    """
-    line = f"study {study}: {counts_line(counts)}"
-    if best:
-        scores = [f"{name}={best[0].scores[name]:.6g}" for name in objectives]
-        line += f"; best: {', '.join([best[0].run_id, *scores])}"
-        if confirmed_mean is not None:
-            line += f", by a mean of {confirmed_mean:.6g} over fresh seeds"
-    return line
 
 
 def counts_line(counts: Mapping[str, int]) -> str:

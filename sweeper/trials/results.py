@@ -20,7 +20,7 @@ from .insights import Importance, Insights
 from .notes import NO_NOTE, TrialNote
 from .paths import display_path, run_id_of
 from .records import KernelUse, Params, TrialRecord, TrialState
-from .result_html import counts_line, headline, link, sentences_list, trials_table
+from .result_html import counts_line, link, sentences_list, trials_table
 
 #: A score is coarse if it is a fraction with at most this denominator (chosen, not measured), such
 #: as an accuracy over 10,000 examples. Different models often have the same accuracy, but never the
@@ -297,9 +297,14 @@ class SweepResult:
     @property
     def headline(self) -> str:
         """Counts of trials and the best trial, in one line."""
-        winner = None if self.confirmation is None else self.confirmation.winner
-        mean = None if winner is None else winner.mean
-        return headline(self.study, self.counts, self.best, self.objectives, confirmed_mean=mean)
+        line = f"study {self.study}: {counts_line(self.counts)}"
+        if self.best:
+            best = self.best[0]
+            scores = [f"{name}={best.scores[name]:.6g}" for name in self.objectives]
+            line += f"; best: {', '.join([best.run_id, *scores])}"
+            mean = None if self.confirmation is None else self.confirmation.winning_mean
+            line += "" if mean is None else f", by a {mean}"
+        return line
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""

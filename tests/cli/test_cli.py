@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from opened_studies import asked, opened_in
+from shells import new_shell
 from studies import assert_says, small_settings
-from traitlets.config import Config
 
 from sweeper.cli import magic, main, proposal
 from sweeper.cli.console_output import ConsoleOutput
@@ -460,9 +460,7 @@ def test_the_notebook_magic_refuses_options_that_have_no_effect_in_a_cell(
 def test_the_notebook_magic_does_not_replace_braces_in_its_line_by_variables(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from IPython.core.interactiveshell import InteractiveShell
-
-    shell: Any = cast(Any, InteractiveShell)(config=Config({"HistoryManager": {"enabled": False}}))
+    shell = new_shell()
     shell.user_ns["run_id"] = "7"
     shell.register_magic_function(magic.sweep, "line")
     shell.run_line_magic("sweep", "-i n.ipynb -o {run_id} -p p.yml")

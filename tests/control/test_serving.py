@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import socket
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from commands import Command
+from http_servers import serving
 
 from sweeper.cli import main
 from sweeper.control.lookup import find_study
@@ -69,20 +69,8 @@ def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> N
 def serving_page(folder: Path) -> Iterator[StudyServer]:
     """Serve the page of a study whose runs are on an MLflow server."""
     there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
-    with serving(StudyServer(there, port=None)) as server:
+    with StudyServer(there, port=None) as server, serving(server):
         yield server
-
-
-@contextmanager
-def serving(study_server: StudyServer) -> Iterator[StudyServer]:
-    with study_server as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_a_port_that_cannot_be_used_is_refused(folder: Path) -> None:
@@ -153,7 +141,7 @@ def test_the_page_of_a_study_with_any_name_is_served(
     shutil.copytree(folder, tmp_path / name)
     there = find_study(str(folder), storage=None, tracking_uri=None)
     there = replace(there, paths=replace(there.paths, study=name, root=tmp_path))
-    with serving(StudyServer(there, port=None)) as server:
+    with StudyServer(there, port=None) as server, serving(server):
         for url in (server.page, f"{server.page}page/study.js"):
             with urllib.request.urlopen(url, timeout=60) as answer:
                 assert b"study" in answer.read()

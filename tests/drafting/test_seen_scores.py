@@ -9,8 +9,8 @@ from typing import Any, TypeGuard
 
 import nbformat
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from shells import new_shell
 
 from sweeper.drafting.scores.evaluations import Evaluations
 from sweeper.drafting.scores.printed import Text, printed_numbers, values_found
@@ -49,7 +49,7 @@ def listed_and_others(
 ) -> tuple[list[SeenScore], list[SeenScore]]:
     """Return the listed scores of cells, and all other numbers. `seen` describes the arguments."""
     notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
-    shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
+    shell = new_shell()
     shell.displayhook.write_format_data = lambda *_: None
     watched = WatchedNumbers(shell)
     shell.events.register("post_run_cell", watched.note)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from shells import new_shell
 
 from sweeper.kernels.forking.zygote.in_kernel import WatchedChanges
 
@@ -27,7 +27,7 @@ other = torch.nn.Linear(2, 1)
 
 def changes(*cells: str) -> tuple[dict[str, list[str]], list[str], list[Any]]:
     """Run watched cells. Return the names that each statement changed, prints, and results."""
-    shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
+    shell = new_shell()
     shell.displayhook.write_format_data = lambda *_: None
     watched = WatchedChanges(shell)
     shell.events.register("post_run_cell", watched.note)
@@ -49,6 +49,7 @@ def changes(*cells: str) -> tuple[dict[str, list[str]], list[str], list[Any]]:
         ("m = Model()\nm.fit(X)\nm.predict(X)", []),
         ("X[2] = 7.0", ["X"]),
         ("d = {'a': 1}\nd['b'] = 2", ["d"]),
+        ("d = {'a': 1}\nd['b'] = d.pop('a')", ["d"]),
         ("d = []\nfor i in range(3): d.append(i)", ["d", "i"]),
         ("Model.rate = 0.5", ["Model"]),
         ("d = {'m': Model()}\nm = d['m']\nm.fit(X)", ["d", "m"]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from studies import small_settings
 
 from sweeper.search.samplers import SamplerFactory
 from sweeper.settings import Settings
+from sweeper.settings.addresses import Address
+from sweeper.study.access import close_storage, open_storage
 from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
 from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState, run_id_of
@@ -104,16 +107,28 @@ def asked(study: Study, settings: Settings, paths: StudyPaths) -> TrialRecord:
 
 
 @pytest.fixture(scope="session")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
-    """Make one SQLite file for all tests, because creating its tables takes most of a second.
-
-    The object itself caches no trials, so a study that is opened again reads them from the file.
-    """
-    return RDBStorage(f"sqlite:///{tmp_path_factory.mktemp('storage') / 'study.db'}")
+def empty_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a SQLite file with Optuna's tables, because creating them takes most of a second."""
+    file = tmp_path_factory.mktemp("storage") / "empty.db"
+    close_storage(open_storage(Address.of_file(file)))
+    return file
 
 
 @pytest.fixture
-def begin(storage: RDBStorage, request: pytest.FixtureRequest) -> Any:
+def storage(empty_storage: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RDBStorage]:
+    """Open a SQLite file of this test's own.
+
+    The object itself caches no trials, so a study that is opened again reads them from the file.
+    """
+    file = tmp_path_factory.mktemp("storage") / "study.db"
+    shutil.copy(empty_storage, file)
+    opened = open_storage(Address.of_file(file), is_known=True)
+    yield opened
+    close_storage(opened)
+
+
+@pytest.fixture
+def begin(storage: RDBStorage) -> Any:
     """Return a function that opens a study of the test, with given parts of a parameters file."""
     begun = []
 
@@ -125,7 +140,7 @@ def begin(storage: RDBStorage, request: pytest.FixtureRequest) -> Any:
         **study: Any,
     ) -> Opened:
         begun.append(1)
-        name = f"{abs(hash(request.node.nodeid))} {len(begun)}"
+        name = f"study {len(begun)}"
         sections = {"space": space, "objective": objective or {"acc": "maximize"}, "start": start}
         settings = small_settings(name, **sections, study={"trials": 100, **study})
         opened = Opened(storage, settings)

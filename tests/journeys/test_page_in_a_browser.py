@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import statistics
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 from browsing import MARKS, opened_page, playwright
+from http_servers import Handler, serving, started
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings, study_of_page, sweep_of, trial_record, until
 
@@ -83,24 +82,19 @@ def run_trial(elsewhere: int, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 called: list[str] = []
 
 
-class Elsewhere(BaseHTTPRequestHandler):
+class Elsewhere(Handler):
     """A server that notebooks try to reach."""
 
     def do_GET(self) -> None:
         called.append(self.path)
         self.send_error(404)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[int]:
     """Start a server that no notebook may reach. Yield its port."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with started(Elsewhere) as port:
+        yield port
 
 
 @pytest.fixture(scope="module")
@@ -392,18 +386,14 @@ def test_notes_written_on_the_page_that_the_command_ui_serves_are_stored_in_the_
     index: Path, visit: Visit
 ) -> None:
     existing = find_study(str(index.parent), storage=None, tracking_uri="http://127.0.0.1:9")
-    with StudyServer(existing, port=None) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            page = visit.page
-            page.goto(server.page)
-            first, second, *_ = visit.run_ids()
-            page.get_by_text("names and notes are kept in the study").wait_for()
-            page.get_by_label(f"star {first}").click()
-            note(page, second, "the wide one", "look again")
-            assert "notes=" not in page.url
-        finally:
-            server.shutdown()
+    with StudyServer(existing, port=None) as server, serving(server):
+        page = visit.page
+        page.goto(server.page)
+        first, second, *_ = visit.run_ids()
+        page.get_by_text("names and notes are kept in the study").wait_for()
+        page.get_by_label(f"star {first}").click()
+        note(page, second, "the wide one", "look again")
+        assert "notes=" not in page.url
     assert sweeper.load(index.parent).dataframe().loc[second, "trial_name"] == "the wide one"
     visit.open(index)
     visit.run_ids()

@@ -7,18 +7,17 @@ import http.client
 import json
 import os
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from commands import Command, project
+from http_servers import Handler, started
 from mlflow_servers import MlflowServer
 from postgres_servers import PostgresServer, started_postgres
 from studies import mlflow_client, mlflow_runs, trial_record, until
@@ -62,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     server.kill()
 
 
-class Gate(BaseHTTPRequestHandler):
+class Gate(Handler):
     """A proxy before a server. It refuses requests without authorization, and loses one answer.
 
     Attributes:
@@ -105,18 +104,13 @@ class Gate(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: Any) -> None:
-        pass
-
 
 @contextmanager
 def gate_before(server: MlflowServer, **options: Any) -> Iterator[str]:
     """Start a gate with these options. Yield its host and port."""
     handler = type("Gate", (Gate,), {"behind": server.port, **options})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as gate:
-        threading.Thread(target=gate.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{gate.server_port}"
-        gate.shutdown()
+    with started(handler) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def test_an_mlflow_run_is_not_created_twice_if_the_servers_answer_was_lost(

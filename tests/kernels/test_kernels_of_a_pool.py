@@ -245,6 +245,23 @@ def test_kernels_are_forked_after_an_early_start_if_a_library_has_set_its_enviro
         kernel.kill()
 
 
+def test_a_forked_kernel_lacks_an_environment_variable_that_an_import_has_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "removing.py").write_text("import os\nos.environ.pop('LEFT_OVER', None)")
+    monkeypatch.setitem(kernels_alone.ENVIRONMENT, "PYTHONPATH", str(folder))
+    monkeypatch.setitem(kernels_alone.ENVIRONMENT, "LEFT_OVER", "1")
+    looking = write_notebook(
+        tmp_path / "nb.ipynb", "import os\nimport removing", "assert 'LEFT_OVER' not in os.environ"
+    )
+    with kernel_pool(tmp_path, imports="import removing") as pool:
+        _, result = run_alone(looking, pool)
+        assert result.origin.is_forked
+        assert isinstance(result.ending, Finished)
+
+
 #: A cell that makes the kernel overlook requests, as ipykernel 7.0 to 7.3 can: its next replies are
 #: sent so slowly that a request always arrives meanwhile.
 OVERLOOK = """

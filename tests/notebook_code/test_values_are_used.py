@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
+from shells import new_shell
 
 from sweeper.notebook_code.assignments import Assignments, with_values
 from sweeper.notebook_code.rebinding import has_schedule
@@ -246,9 +245,7 @@ def divided(
 @pytest.fixture(scope="module")
 def shell() -> Iterator[Any]:
     """Start IPython without a terminal, a history, and magics that run other programs."""
-    config = Config({"HistoryManager": {"enabled": False}})
-    config.HistoryManager.hist_file = ":memory:"
-    shell: Any = InteractiveShell(config=config)  # type: ignore[no-untyped-call]
+    shell = new_shell()
     shell.system = lambda *_: None
     shell.getoutput = lambda *_, **__: []
     for magic in ("matplotlib", "pinfo", "pwd"):

@@ -1,5 +1,5 @@
-"""Fixtures: one storage for all tests of a folder, and a new study in it for each test."""
+"""Fixtures: a storage for each test, and new studies in it."""
 
-from opened_studies import begin, storage
+from opened_studies import begin, empty_storage, storage
 
-__all__ = ["begin", "storage"]
+__all__ = ["begin", "empty_storage", "storage"]

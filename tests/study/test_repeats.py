@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,7 @@ def test_each_repeat_gets_another_fold_and_the_summary_of_a_sweep_has_the_mean(
     assert result.confirmation is not None
     text = summary(result)
     assert "val=1.4 ± 6.4, mean of 2 folds" in text
+    assert re.search(r", by a mean of 1\.4\d* over 2 folds$", result.headline)
     run = mlflow_client(result.tracking_uri).get_run(result.mlflow_run_ids["0001"])
     assert run.data.tags["sweeper.proposal"] == "0000"
 

@@ -118,13 +118,6 @@ def test_a_damaged_record_is_refused_and_the_field_is_named(
 PRUNED = TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, scores={"acc": 9.0})
 
 
-@pytest.fixture
-def storage(tmp_path: Path) -> RDBStorage:
-    """A file for each test, without studies with several objectives."""
-    (tmp_path / "own").mkdir()
-    return RDBStorage(f"sqlite:///{tmp_path}/own/study.db")
-
-
 def file_of(storage: RDBStorage) -> Path:
     return Path(str(storage.engine.url.database))
 
@@ -233,13 +226,14 @@ def test_a_file_that_is_not_a_database_is_named_in_one_line(tmp_path: Path) -> N
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_reading_a_study_leaves_no_files_next_to_its_storage(begin: Any, tmp_path: Path) -> None:
+def test_reading_a_study_leaves_no_files_next_to_its_storage(begin: Any) -> None:
     opened = begin()
     opened.study.close()
     study = looked_at(opened)
     study.records()
     study.close()
-    assert [file.name for file in (tmp_path / "own").iterdir()] == ["study.db"]
+    folder = file_of(opened.storage).parent
+    assert [file.name for file in folder.iterdir()] == ["study.db"]
 
 
 def test_facts_and_records_stored_by_another_version_are_reported_in_one_message(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from optuna.storages import RDBStorage
+from opened_studies import empty_storage, storage
 
 from sweeper.search.samplers import SamplerFactory
 from sweeper.settings import Settings
@@ -22,10 +22,7 @@ from sweeper.sweep.scheduling.trial_log import TrialLog
 from sweeper.tracking import Store, Tracker
 from sweeper.trials import Events, StudyPaths
 
-
-@pytest.fixture(scope="session")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
-    return RDBStorage(f"sqlite:///{tmp_path_factory.mktemp('storage') / 'study.db'}")
+__all__ = ["empty_storage", "storage"]
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_a_later_command_reads_the_same_confirmed_winner(
     assert isinstance(study.best, TrialRecord)
     assert study.best.params["x"] == 0.4
     assert study.confirmation is not None
-    assert "over fresh seeds" in repr(study)
+    assert "by a mean of" in repr(study) and "fresh seeds" in repr(study)
 
 
 def test_a_sweep_of_a_complete_search_runs_the_missing_confirmations(make_sweep: Make) -> None:

@@ -6,11 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_servers import Handler, started
 from studies import sweep_of, until
 
 from sweeper.settings.sections import Notify
@@ -29,7 +29,7 @@ def server() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     received: list[tuple[dict[str, str], bytes]] = []
     ends = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Receiving(Handler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             received.append((dict(self.headers), body))
@@ -38,14 +38,9 @@ def server() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{http.server_port}", received
+    with started(Receiving) as port:
+        yield f"http://127.0.0.1:{port}", received
         ends.set()
-        http.shutdown()
 
 
 def test_a_notification_to_ntfy_has_a_title_and_a_text(server: Any) -> None:

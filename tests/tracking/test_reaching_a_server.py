@@ -8,10 +8,10 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from http_servers import Handler, started
 
 from sweeper.errors import TrackingError
 from sweeper.settings.addresses import Address
@@ -25,20 +25,13 @@ ELSEWHERE = "http://mlflow.example:5000"
 def answering(code: int, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """Start a server that answers every request with a status code. Yield its port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answering(Handler):
         def do_GET(self) -> None:
             self.send_response(code)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with started(Answering, tls) as port:
+        yield port
 
 
 @contextmanager
@@ -46,7 +39,7 @@ def hanging() -> Iterator[int]:
     """Start a server that answers only the health check. Yield its port."""
     is_over = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Hanging(Handler):
         def do_GET(self) -> None:
             if self.path != "/health":
                 is_over.wait(120)
@@ -55,14 +48,9 @@ def hanging() -> Iterator[int]:
 
         do_POST = do_GET
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
+    with started(Hanging) as port:
+        yield port
         is_over.set()
-        server.shutdown()
 
 
 def store_at(url: str, folder: Path) -> Store:

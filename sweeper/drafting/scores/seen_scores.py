@@ -334,8 +334,10 @@ class _Run:
                 *self._bare(variables),
             ]
         )
-        kept = {_identity(score) for score in found}
-        rest = [variable for variable in variables if _identity(variable) not in kept]
+        kept = {(score.source, score.expression) for score in found}
+        rest = [
+            variable for variable in variables if (variable.source, variable.expression) not in kept
+        ]
         possible = list[SeenScore]()
         for score in found:
             known = self._with_meaning(score)
@@ -888,16 +890,6 @@ class _Run:
         if metric.name == "score" and chosen is not None:
             return chosen
         return metric.direction
-
-
-def _identity(score: SeenScore) -> tuple[Source, str]:
-    """Return a key that finds a variable again after it was joined with a printed number.
-
-    The key is the score's source, and for a variable its expression. For any other score, the
-    expression is an empty text.
-    """
-    is_of_variable = score.source in (Source.VARIABLE, Source.PART)
-    return score.source, score.expression if is_of_variable else ""
 
 
 def _add_named(by_name: dict[str, SeenScore], scores: Iterable[SeenScore]) -> None:

@@ -107,7 +107,7 @@ class ForkServer:
         #: libraries read when they are imported; see `record_imports`.
         self._knows_environment = False
         #: Environment of the zygote after its imports.
-        self._environment: Mapping[str, str] = env
+        self._environment: Mapping[str, str | None] = env
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
@@ -357,7 +357,9 @@ def _modules_of(entry: str) -> set[str]:
     return {module, f"{module}.{name}"} if name else {module}
 
 
-def _set_by_notebook(profile: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+def _set_by_notebook(
+    profile: Mapping[str, Any], environment: Mapping[str, str | None]
+) -> str | None:
     """Return why no kernel can be forked, if a notebook sets a variable that libraries read.
 
     In a forked kernel, the libraries are imported before the notebook sets the variable, so the

@@ -26,13 +26,14 @@ class ZygoteReport:
         refusal: Why no kernel can be forked from the zygote. None if kernels can be forked.
         exclude: Modules that keep this zygote from forking kernels. Another zygote can probably
             fork kernels if it does not import them.
-        environment: Environment variables that the interpreter, the boot and the imports have set.
+        environment: Environment variables that the interpreter, the boot and the imports have set,
+            by name. None for a variable that they have removed.
         duration_s: Seconds that the imports took.
     """
 
     refusal: str | None
     exclude: Sequence[str]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str | None]
     duration_s: float
 
 

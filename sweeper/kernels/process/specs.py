@@ -85,7 +85,7 @@ def choose_kernel(
         if interpreter is None and os.path.exists(asked):
             raise KernelError(
                 f"{asked_by}: this path is neither an executable file nor a folder with a Python "
-                "interpreter"
+                f"interpreter, and no kernel has this name; installed: {_listed()}"
             )
         check_kernel(interpreter or asked, asked_by=asked_by)
         return KernelChoice(name=interpreter or asked)
@@ -117,15 +117,19 @@ def check_kernel(name: str, *, asked_by: str, remedy: str = _CHOOSE) -> None:
     try:
         _spec(name)
     except NoSuchKernel as error:
-        listed = ", ".join(installed_kernels()) or "none (pip install ipykernel adds one)"
         raise KernelError(
-            f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}{remedy}"
+            f"{asked_by}: the kernel {name!r} is not installed; installed: {_listed()}{remedy}"
         ) from error
 
 
 def installed_kernels() -> list[str]:
     """Return the names of the installed kernelspecs."""
     return sorted(KernelSpecManager().find_kernel_specs())
+
+
+def _listed() -> str:
+    """Return the names of the installed kernelspecs for a message."""
+    return ", ".join(installed_kernels()) or "none (pip install ipykernel adds one)"
 
 
 def language_of(name: str) -> str:

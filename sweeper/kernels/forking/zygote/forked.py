@@ -154,7 +154,11 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     os.environ.clear()
     os.environ.update(request["env"])
     for name, (before, value) in libraries.changed.items():
-        if os.environ.get(name) == before:
+        if os.environ.get(name) != before:
+            continue
+        if value is None:
+            del os.environ[name]
+        else:
             os.environ[name] = value
     os.environ["JPY_PARENT_PID"] = str(os.getppid())
     time.tzset()

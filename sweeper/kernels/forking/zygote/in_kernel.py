@@ -597,8 +597,9 @@ def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
     kind = type(part)
     if isinstance(part, (list, tuple, set, frozenset, dict)):
         marks.append(len(part))
-        inner = part.values() if isinstance(part, dict) else part
-        first = [*islice(inner, _MOST_ELEMENTS)]
+        if isinstance(part, dict):
+            return [either for item in islice(part.items(), _MOST_ELEMENTS) for either in item]
+        first = [*islice(part, _MOST_ELEMENTS)]
         return [*first, *part[-1:]] if isinstance(part, list) else first
     if hasattr(kind, "shape"):
         marks.append(str(_tried(_elements, part)))

@@ -44,8 +44,8 @@ class Libraries:
         exclude: Modules that another zygote should not import, so that it may be able to fork. They
             start threads, or the effects of their import cannot be repeated in a fork.
         changed: Environment variables that the interpreter, the boot and the imports have changed,
-            as they would in a fresh kernel. By name: the value before, or None if there was none,
-            and the value after.
+            as they would in a fresh kernel. By name: the value before and the value after. None is
+            for no value.
         duration_s: Seconds that the imports took.
     """
 
@@ -68,9 +68,9 @@ class Libraries:
         # A fresh kernel would have the same changes after the same imports, so they do not count
         # as changes by the notebook.
         self.changed = {
-            name: (before.get(name), value)
-            for name, value in os.environ.items()
-            if before.get(name) != value
+            name: (before.get(name), os.environ.get(name))
+            for name in {*before, *os.environ}
+            if before.get(name) != os.environ.get(name)
         }
         lost = lost_by_a_fork()
         settle()
