@@ -11,7 +11,7 @@ SweepError
 ├── TrackingError    the MLflow store or server cannot be used
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
 ├── DataError        the trials' data cannot be fetched or pushed, or has changed
-├── FailedRunError   a notebook failed when it was run once before its sweep was drafted
+├── FailedRunError   the observed run (a notebook's run before its sweep) did not complete
 ├── StoppedError     the sweep was stopped before it had begun
 └── BrokenError      a sweep that had begun cannot continue
 
@@ -34,11 +34,17 @@ class SettingsError(SweepError):
 
 
 class NotebookError(SweepError):
-    """The research notebook cannot be used: for example, it is missing or lacks a swept name."""
+    """The research notebook cannot be used.
+
+    For example, it is missing or lacks a swept variable.
+    """
 
 
 class OutputError(SweepError):
-    """An output cannot be written: for example, its template is wrong, or its path is taken."""
+    """An output cannot be written.
+
+    For example, its template is wrong, or another file has its path.
+    """
 
 
 class KernelError(SweepError):
@@ -85,7 +91,7 @@ class DataError(SweepError):
 
 
 class FailedRunError(SweepError):
-    """A notebook failed when it was run once before its sweep was drafted."""
+    """The observed run (a notebook's run before its sweep) did not complete."""
 
 
 class BrokenError(SweepError):

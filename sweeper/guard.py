@@ -56,9 +56,9 @@ def mark_of(study_folder: Path) -> str:
 def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
     """Kill all processes whose mark begins with `mark`, and those that they start meanwhile.
 
-    Processes that serve kernels are killed after the kernels have ended completely. The environment
-    of a killed kernel, and with it the mark, vanishes before the kernel closes its files and
-    devices. So the kernel's end is awaited by its process id.
+    Processes that serve kernels, such as the daemon of NVIDIA's MPS, are killed after the kernels
+    have ended completely. The environment of a killed kernel, and with it the mark, vanishes before
+    the kernel closes its files and devices. So the kernel's end is awaited by its process id.
 
     Trackers, which remove the shared memory of processes that have ended, get at most 0.5 s for it.
 

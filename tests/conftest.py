@@ -78,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import files all of whose tests `-m` leaves out, which takes most of the time.
+    """Skip files whose tests are all left out by `-m`, because importing them takes long.
 
     Only the literal markers of `pytestmark` count. Other files are imported, and pytest deselects
     their tests.
@@ -108,11 +108,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return two processes more than there are cores, because tests of kernels wait half of the
-    time.
-    """
-    return (os.cpu_count() or 1) + (0 if "not kernel" in config.option.markexpr else 2)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return two processes more than there are cores, because tests wait for half of the time."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +138,7 @@ def each_table_is_drawn(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kernelspec(request: pytest.FixtureRequest) -> str:
-    """Return the kernelspec for tests of kernels that can run with any."""
+    """Return the name of the kernelspec for tests that can run with any kernelspec."""
     return str(request.config.getoption("--kernelspec"))
 
 
@@ -175,13 +173,16 @@ def ipykernel_is_imported_once() -> Iterator[None]:
 
 @pytest.fixture
 def started_kernels_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let kernels of the test, and of the commands that it calls, be started and not forked."""
+    """Turn off `kernel_boots`, which forks kernels to save time, for a test and its commands.
+
+    A sweep may still fork kernels itself.
+    """
     monkeypatch.setenv(STARTS, "1")
 
 
 @pytest.fixture(scope="module")
 def started_kernels() -> Iterator[None]:
-    """Let kernels of the module's tests, and of their commands, be started and not forked."""
+    """Turn off `kernel_boots`, as `started_kernels_here` does, for all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(STARTS, "1")
         yield
@@ -189,7 +190,7 @@ def started_kernels() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Change to one folder for the module, because making an MLflow store takes seconds."""
+    """Change to one folder for all tests of a module, because a new MLflow store takes seconds."""
     folder = tmp_path_factory.mktemp("sweeps")
     before = Path.cwd()
     os.chdir(folder)
@@ -200,7 +201,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
-    """Return a function that makes a trial's spec from the parts that matter for a test."""
+    """Return a function that makes a trial's spec, with defaults for what is not stated."""
 
     def make(**stated: Any) -> TrialSpec:
         files = {

@@ -87,16 +87,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 @cache
 def sources() -> dict[Path, ast.Module]:
-    """Return the parsed modules.
+    """Return the syntax trees of the package's modules, by their paths.
 
-    They are parsed late, because all test processes import this file.
+    The modules are not parsed at the import of this file, because all test processes import it.
     """
     return {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 
 
 @cache
 def nodes() -> dict[Path, list[ast.AST]]:
-    """Return all nodes of each module, because the rules are about single nodes."""
+    """Return all nodes of each module's syntax tree, by the module's path."""
     return {path: [*ast.walk(tree)] for path, tree in sources().items()}
 
 
@@ -307,9 +307,7 @@ def test_only_the_module_metadata_reads_a_notebooks_metadata_by_key() -> None:
 
 
 def reads_by_key(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield containers that are read by a key, as in `facts["id"]` or `"id" in facts`, with the
-    key.
-    """
+    """Yield the container and the key if a node reads by key: `facts["id"]`, `"id" in facts`."""
     match node:
         case ast.Subscript(value=looked_into, slice=key):
             yield looked_into, key

@@ -136,7 +136,7 @@ def test_every_command_line_in_a_page_parses(page: Path) -> None:
         parse(shlex.split(call.replace("…", required)))
 
 
-def test_every_uv_command_in_the_readme_exists() -> None:
+def test_every_script_and_example_file_in_the_readmes_commands_exists() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     for script in re.findall(r"uv run (\S+\.py)", text):
         assert (ROOT / script).exists()
@@ -181,7 +181,7 @@ def test_the_page_internals_names_every_module_that_starts_a_thread_or_a_process
                 assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it, too"
 
 
-def test_every_example_in_how_do_i_can_be_loaded() -> None:
+def test_every_example_of_settings_in_the_page_how_do_i_can_be_loaded() -> None:
     page = ROOT / "docs" / "how-do-i.md"
     sections = set()
     for line in "\n".join(code_blocks(page)).splitlines():
@@ -192,7 +192,7 @@ def test_every_example_in_how_do_i_can_be_loaded() -> None:
     assert {"space", "study", "objective"} <= sections
 
 
-def test_how_do_i_explains_only_messages_that_the_package_has() -> None:
+def test_the_page_how_do_i_explains_only_messages_that_the_package_has() -> None:
     page = (ROOT / "docs" / "how-do-i.md").read_text("utf-8")
     _, found, section = page.partition("### understand an error message")
     messages = re.findall(r"^\| `([^`]+)` \|", section.partition("\n### ")[0], re.MULTILINE)
@@ -229,7 +229,7 @@ def test_the_reference_explains_every_state_reason_event_sampler_pruner_and_extr
     assert names - explained == set()
 
 
-def test_the_keys_of_an_executed_notebooks_metadata_are_those_of_the_code() -> None:
+def test_the_page_internals_lists_the_metadata_keys_of_executed_notebooks() -> None:
     with_metadata = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["with_metadata"]
     page = (ROOT / "docs" / "internals.md").read_text("utf-8")
     assert page == with_metadata(page), "run: uv run python docs/make_reference.py"

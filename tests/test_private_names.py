@@ -1,4 +1,4 @@
-"""Test that the private names which the package uses are listed in a page, and exist."""
+"""Test that each private name of a library that the package uses is in a page, and exists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLIC = {"_exit", "_getframe", "_asdict", "_fields", "_replace"}
 
 
 @pytest.mark.parametrize(("library", "name", "users"), NAMES, ids=[name for _, name, _ in NAMES])
-def test_each_private_name_that_we_list_exists_and_is_used_in_the_module_that_we_list_with_it(
+def test_each_listed_private_name_of_a_library_exists_and_is_used_in_the_listed_modules(
     library: str, name: str, users: list[str]
 ) -> None:
     last = name.rpartition(".")[2]

@@ -341,11 +341,10 @@ class Agent:
 
 
 def _to_keep(study: Study) -> int:
-    """Return how many trials of a study count towards the number that its next sweep has to reach.
+    """Return how many trials of a study surely count towards `study.trials` of its next sweep.
 
-    Return 0 if all trials of the study have failed. If the notebook was corrected since, the next
-    sweep begins the study anew. If not, the sweep resumes the study and runs fewer trials than the
-    budget must allow.
+    Return 0 if all trials of the study have failed. If the notebook or the settings have changed
+    since, the next sweep begins the study anew, and the budget must allow all of its trials.
     """
     has_failed = all(record.state is TrialState.FAILED for record in study.records())
     return 0 if has_failed else study.claimed()[0]

@@ -87,7 +87,7 @@ def _joint_effect(columns: Mapping[str, _Columns], ranks: _Columns) -> tuple[str
 def strongest_effect(completed: Sequence[TrialRecord], values: Sequence[float]) -> str | None:
     """Return the param that alone explains most of the variance of values.
 
-    None if no param explains most of it, or if that may be luck.
+    None if no param explains most of it, or if chance may explain the result.
 
     Args:
         completed: Completed trials. Only params that all of them have are tested.
@@ -122,9 +122,10 @@ def _columns_by_param(completed: Sequence[TrialRecord]) -> dict[str, _Columns]:
 def _columns(values: Sequence[Any]) -> _Columns:
     """Return the values of a param as columns of a regression.
 
-    More than two different numbers have two columns: their ranks, and the squares of the ranks. All
-    other values are choices, with a column of zeros and ones for each choice but the first. The
-    columns are centred. There is no column if the param has one value or too many choices.
+    If the values are more than two different numbers, there are two columns: their ranks, and the
+    squares of the ranks. All other values are choices, with a column of zeros and ones for each
+    choice but the first. The columns are centred. There is no column if the param has one value or
+    too many choices.
     """
     texts = [value_text(value) for value in values]
     choices = [*dict.fromkeys(texts)]

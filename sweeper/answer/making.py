@@ -273,7 +273,7 @@ def _noise(study: StudySoFar, goal: str) -> float | None:
 def _n_within(
     study: StudySoFar, winner: TrialRecord, others: Sequence[TrialRecord], noise: float
 ) -> int:
-    """Return how many other trials have a score that is worse by no more than the noise."""
+    """Return how many other trials have a score that is at most `noise` worse than the winner's."""
     (goal,) = study.settings.objective
     best = study.goodness(winner, goal)
     return sum(best - study.goodness(trial, goal) <= noise for trial in others)

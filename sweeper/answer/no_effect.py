@@ -32,7 +32,10 @@ def execution_of(record: TrialRecord) -> Execution:
 
 
 def are_equal(executions: Iterable[Execution]) -> bool:
-    """Return whether scores, series and outputs are equal, apart from times in the outputs."""
+    """Return whether all executions have equal scores, series and outputs.
+
+    Times and other parts of the outputs that differ between any two runs are not compared.
+    """
     all_differences = [compare(first, second) for first, second in pairwise(executions)]
     return all(found.has_equal_numbers and not found.outputs for found in all_differences)
 

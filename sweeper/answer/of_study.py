@@ -36,7 +36,8 @@ def answer_of_study(
     Args:
         located: The study.
         settings: Its settings.
-        confirmation: Ranking that `located.confirmation` has returned.
+        confirmation: Ranking of trials by their mean scores over several runs. None if there is
+            none.
         importances: Share of each objective's variance that each param explains. None while it is
             not known.
         is_running: Whether a sweep runs on the study.
@@ -72,7 +73,7 @@ def answer_of_study(
 def runs_page_of(paths: StudyPaths, confirmation: Confirmation | None) -> Path | None:
     """Return the path of the page of the study that ran the best trials again on fresh seeds.
 
-    None if no trials ran again, or if their runs are trials of the study at `paths` itself.
+    None if no trials ran again, or if they did so in the study itself, as with `repeat`.
 
     Args:
         paths: Paths of the study.

@@ -100,9 +100,10 @@ def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
 def end_reached(part: NumberRange | ValueSet, dimension: Dimension | None, best: Any) -> str | None:
     """Return which end of its dimension a range of the best trials reaches: `low` or `high`.
 
-    A range reaches an end if it is open there (`NumberRange.open_end`), and the value of the best
-    trial is near this end of the dimension. Then better values may lie beyond this end. Return None
-    if the range reaches neither end, or if the param has no range.
+    A range reaches an end if two conditions are met. Few tried values lie beyond the range on this
+    side, and more on the other (`NumberRange.open_end`). And the value of the best trial is near
+    this end of the dimension. Then better values may lie beyond this end. Return None if the range
+    reaches neither end, or if the param has no range.
 
     Args:
         part: Range of the best trials.

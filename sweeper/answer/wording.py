@@ -150,7 +150,7 @@ def _group(shares: Mapping[str, float]) -> str:
 
 
 def _others(share: float) -> str:
-    """Return a clause that says how little the params matter that the answer does not name.
+    """Return a clause about the params that the answer does not name: how little they matter.
 
     Args:
         share: Largest share of the variance that one of these params explains.

@@ -1,4 +1,4 @@
-"""Check before a sweep what can be known: `check` for a notebook, `doctor` for a machine.
+"""Checks before a sweep: `check` runs the notebook a few times, `doctor` describes the machine.
 
 Code that acts on a study belongs to `control/`.
 """

@@ -91,8 +91,8 @@ class Finding:
 
     Attributes:
         name: Name of the check, for scripts.
-        holds: Whether the check passed. None if it could not be made, does not apply, or if its
-            result is in doubt.
+        holds: Whether the check passed. None if the check could not be made or does not apply, or
+            if its result is in doubt.
         text: What was found, with figures.
         remedy: What the user can do about the finding. Empty if nothing has to be done.
         forecast: Figures for the whole sweep, or None. Only the last finding has them, and only if
@@ -119,7 +119,8 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
     Args:
         plan: The sweep that is checked.
         dry_run: Whether to stop before a kernel is started.
-        on_run: Called before each run with the role of the run, for people. A run may take long.
+        on_run: Called with a text for people before each run, such as `typical params`, and while
+            data is fetched. A run may take long.
 
     Raises:
         NotebookError: A cell is not valid Python.
@@ -266,7 +267,7 @@ def _stated_seed(settings: Settings) -> str | None:
 
 
 class Role(StrEnum):
-    """The purpose of a run, in words for people."""
+    """One of the runs of the notebook that `check` makes, named in words for people."""
 
     LARGEST = "the largest sizes"
     AGAIN = "the same again"
@@ -276,7 +277,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The outcome and the memory and disk use of one run.
+    """The outcome and the memory and disk use of one run of the notebook.
 
     Attributes:
         role: Purpose of the run.
@@ -370,7 +371,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
 
 
 def _disk_bytes_of(spec: TrialSpec) -> int:
-    """Return the disk space in bytes that a sweep would keep of a trial like this run."""
+    """Return the disk space in bytes that a trial like this run would use in a sweep."""
     notebook_bytes = spec.notebook.stat().st_size if spec.notebook.exists() else 0
     checkpoints = (file for file in spec.checkpoint_dir.rglob("*") if file.is_file())
     kept_bytes = sum(file.stat().st_size for file in checkpoints)
@@ -408,7 +409,7 @@ def _of_runs(
     """Yield the findings about the runs. If the last run has failed, yield only its failure.
 
     Args:
-        measured: The runs. None but the last can have failed.
+        measured: The runs. Only the last one can have failed.
         settings: Settings of the sweep.
         takes_seed: Whether the notebook uses a seed; see `_takes_seed`.
     """

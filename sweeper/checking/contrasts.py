@@ -74,7 +74,7 @@ def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
 
 
 def _greatest(name: str, usual: Any, space: Mapping[str, AnyDimension]) -> Any:
-    """Return the value of a param that needs most memory, as far as that can be known.
+    """Return the value of a param that probably needs most memory.
 
     For a param that may be a size (see `_is_size`), it is the greatest value. For other choices, it
     is the choice with which most params that may be sizes exist (see `when`), and of several such

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: Words of the command line. None for those of this process.
+        arguments: Words of the command line after the program's name. None for `sys.argv[1:]`.
 
     Returns:
         The exit code.
@@ -49,10 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
-    """Run a command.
+    """Run the command that a command line names.
 
     Returns:
-        The command and its exit code. The command is None if the words name none.
+        The command's function and its exit code. The function is None if the words could not be
+        parsed, or only request the help or the version.
     """
     command: _Command | None = None
     try:
@@ -87,10 +88,10 @@ _PLAIN = logging.Formatter("%(message)s")
 
 
 class _ToStderr(logging.Handler):
-    """Writes to the current `sys.stderr`, which the live table replaces while it is displayed.
+    """Prints log messages to `sys.stderr`, which the live table replaces while it is displayed.
 
-    Each line begins with the name of the module that has logged it. Without `-v`, lines of this
-    package have no such name.
+    Each message begins with the name of the module that has logged it. Without `-v`, this name is
+    left out of messages of this package.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -100,7 +101,10 @@ class _ToStderr(logging.Handler):
 
 
 def _quiet_libraries(*, verbose: bool) -> None:
-    """Silence messages of libraries for which the sweep has its own messages."""
+    """Set up logging to stderr. Hide Python's warnings.
+
+    Without `-v`, also hide most logs of some libraries, such as papermill and Optuna.
+    """
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(
         level=logging.WARNING, format="%(name)s: %(message)s", handlers=[_ToStderr()]

@@ -12,7 +12,7 @@ from .signals import end_command, handled
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Check a sweep before it starts. Return 0 if no check has found something to change."""
+    """Check a sweep before it starts. Return 0 if no check failed."""
     from ..checking.check import check as run_checks
 
     console, options = ConsoleOutput.of(arguments), RunOptions.of(arguments)

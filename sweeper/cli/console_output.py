@@ -69,14 +69,14 @@ class ConsoleOutput:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ConsoleOutput:
-        """Return the output with the options of a command line."""
+        """Return a `ConsoleOutput` with the options of a parsed command line."""
         return cls(quiet=arguments.quiet, verbose=arguments.verbose, json=arguments.json)
 
     def begin(self, line: str) -> None:
-        """Print that a sweep is being prepared, and display the live table until `close`.
+        """Print a line about what the command does first. Display the live table until `close`.
 
-        The times at the beginning of lines count from now on. Without a terminal, there is no live
-        table.
+        The times at the beginning of printed lines count from this call. Without a terminal, there
+        is no live table, and tasks that take long are printed instead.
         """
         self._started = time.monotonic()
         if self._quiet:
@@ -91,7 +91,7 @@ class ConsoleOutput:
         """Set the sweep whose progress is printed from now on.
 
         Args:
-            sweep: The sweep, or an observer that runs a notebook once. None for nothing.
+            sweep: The sweep, or an observer that runs a notebook once. None to print no progress.
         """
         self._sweep = sweep
 
@@ -163,7 +163,10 @@ class ConsoleOutput:
         self.progress(f"stopping ({sweep.stopped_by}): {what}")
 
     def _tell_notices(self, record: TrialRecord) -> None:
-        """Print the notices of a trial, such as files that it overwrote, each kind once a sweep."""
+        """Print a trial's notices (facts that users should know, such as overwritten files).
+
+        Each kind of notice is printed only for the first trial that has it.
+        """
         new = {kind: names for kind, names in record.notices.items() if kind not in self._told}
         for line in screen.notice_lines([replace(record, notices=new)]):
             self.progress(line)
@@ -233,7 +236,7 @@ class ConsoleOutput:
 
     @property
     def can_ask(self) -> bool:
-        """Whether the user sees a question, and can answer it."""
+        """Whether the user can be asked: input and output are terminals, without `--quiet`."""
         if self._quiet or sys.stdin is None:
             return False
         return is_terminal(sys.stdin) and is_terminal(self._stream)
@@ -272,7 +275,7 @@ class ConsoleOutput:
             self.progress(f"kernel: {plan.kernel.name} ({plan.kernel.reason})")
 
     def progress(self, line: str) -> None:
-        """Print a line of progress to stderr, with the time since the command began."""
+        """Print a line to stderr, preceded by the elapsed time, unless the command is quiet."""
         if not self._quiet:
             took = duration(time.monotonic() - self._started)
             with self._lock:

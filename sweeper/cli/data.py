@@ -1,4 +1,4 @@
-"""The command `data push`: send the data of trials to a place from which machines fetch it."""
+"""The command `data push`: upload the data of trials, so that other machines can fetch it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .console_output import ConsoleOutput
 
 
 def data(options: argparse.Namespace) -> int:
-    """Push the data that a parameters file names to the URL from which machines fetch it."""
+    """Upload the folder `data.path` of a parameters file to the file's URL `data.from`."""
     from ..data.archive import Dataset
     from ..settings import Settings
     from ..settings.units import size

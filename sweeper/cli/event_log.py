@@ -20,8 +20,8 @@ _LIMIT_S = 5.0
 class EventLog:
     """Appends a line for each event to a file, or to a descriptor such as `/dev/fd/3`.
 
-    If the reader goes away, no more lines are written, and the sweep continues. A thread writes the
-    lines, so that a slow reader does not delay the sweep.
+    A line that cannot be written, for example because the reader has closed the pipe, is lost, and
+    the sweep continues. A thread writes the lines, so that a slow reader does not delay the sweep.
 
     Args:
         path: File to append to.

@@ -108,7 +108,7 @@ class _Area:
         """Do nothing, because complete lines are already on the screen."""
 
     def close(self) -> None:
-        """Erase the frame, so that only the lines above it remain."""
+        """Erase the drawn table, so that only the printed lines remain."""
         with self._lock:
             rest = [self._begun_line] if self._begun_line else []
             self._put(rest, Frame(columns=self._frame.columns))
@@ -137,11 +137,11 @@ class _Area:
         self._frame = replace(frame, columns=columns)
 
     def _last_lines(self, width: int, room: int) -> list[str]:
-        """Return the printed lines that fit into the window, as rows.
+        """Wrap the printed lines to the width of the window. Return the last rows.
 
         Args:
-            width: Number of columns.
-            room: Number of rows at most.
+            width: Number of columns of the window.
+            room: Largest number of rows to return.
         """
         rows = folded(self._above, width)
         return rows[-room:] if room > 0 else []

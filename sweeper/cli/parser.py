@@ -55,8 +55,8 @@ def _refuse_other_encodings(words: Sequence[str]) -> None:
 def _with_notebook_named(command: str, notebook: str, *rest: str) -> list[str]:
     """Return the whole command line for a notebook that is named without the option `-i`.
 
-    The missing options are added: `-i`, and for a sweep the default output and parameters file.
-    Options that the user has written in `rest` have priority, because they come last.
+    `-i` is added, and for `run` and `check` also `-o` and `-p` with their default files. The user's
+    options in `rest` have priority, because they come last.
     """
     if command == "init":
         return [command, "-i", notebook, *rest]

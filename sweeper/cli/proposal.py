@@ -1,8 +1,9 @@
-"""Propose a sweep of a notebook without a parameters file, after one run of the notebook.
+"""Propose a sweep of a notebook that has no parameters file, after one run of the notebook.
 
-After the run, its scores and params are listed. With a key, the user chooses a score, writes the
-sweep's parameters file, and starts the sweep. If there is no terminal to ask, the sweep starts only
-if it is clear which score is meant.
+In a terminal, the scores of this run (the observed run) and the params to sweep are listed. The
+user chooses a score, and starts the sweep with Enter, which first writes the parameters file.
+Without a terminal, or with `--yes`, the sweep starts at once. But it starts only if `--score` names
+the score, or if it is clear which score to optimise.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _name_and_way(text: str) -> tuple[str, str | None]:
 
 
 def _show_static(notebook: ResearchNotebook, console: ConsoleOutput, *, file: Path | None) -> None:
-    """Print the params that could be swept. They are known without a run of the notebook.
+    """Print the params that could be swept. The notebook is not run to find them.
 
     Args:
         notebook: The research notebook.
@@ -235,10 +236,10 @@ def _observed(
 
 @contextmanager
 def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
-    """Let Ctrl-C stop the run of the notebook in this block, and let the run end its kernel.
+    """Make Ctrl-C stop the observed run in this block. The run then ends its kernel.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C was pressed, and then the block has raised an error.
+        KeyboardInterrupt: The block raised an error after Ctrl-C was pressed.
     """
     received: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The commands `run`, which sweeps a notebook, and `ablate`."""
+"""The commands `run` (sweep a notebook) and `ablate` (measure the effect of each param)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def ablate(options: argparse.Namespace) -> int:
-    """Run the best trial of a study again, with one param at a time at the notebook's value."""
+    """Run the best trial unchanged, and with each param in turn reset to the notebook's value."""
     with handled(end_command), closing(ConsoleOutput.of(options)) as console:
         console.begin("preparing the ablation: the study and the MLflow store")
         from ..control.ablating import ablation
@@ -150,7 +150,7 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
 
 @contextmanager
 def stopped_by_signals(sweep: Sweep, interrupt_name: str = "Ctrl-C") -> Iterator[list[int]]:
-    """Handle signals while the block runs.
+    """Stop the sweep if a signal arrives while the block runs.
 
     After the first Ctrl-C no more trials start. The second one stops the running trials. SIGHUP
     and SIGTERM stop all trials at once. After SIGTERM, which announces that the machine will be
@@ -158,10 +158,11 @@ def stopped_by_signals(sweep: Sweep, interrupt_name: str = "Ctrl-C") -> Iterator
 
     Args:
         sweep: The sweep that runs.
-        interrupt_name: What the summary calls SIGINT: Ctrl-C, or an interrupt of a kernel.
+        interrupt_name: Name of SIGINT in the summary: `Ctrl-C`, or in Jupyter `an interrupt of the
+            kernel`.
 
     Yields:
-        The exit codes of the signals that were received so far.
+        A list, to which the exit code of each received signal is appended.
     """
     received: list[int] = []
 

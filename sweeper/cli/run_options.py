@@ -1,4 +1,4 @@
-"""Read the options of a sweep from argparse's namespace, once."""
+"""Read the options of a sweep from argparse's namespace into typed fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a sweep. `check` has only some of them.
+    """The options of a sweep. The command `check` has only some of these options.
 
     Each field has the name of its option in `cli/options.py`. If an option was not given, its field
     has the option's default, which is mostly None.

@@ -26,14 +26,14 @@ def end_command(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def handled(terminate: _Handler, interrupt: _Handler | None = None) -> Iterator[None]:
-    """Handle signals while the block runs. This works only in the main thread.
+    """Set signal handlers while the block runs. Outside of the main thread, set none.
 
-    A signal that is ignored stays ignored: `nohup` and a shell's `&` let a sweep outlive the
-    terminal.
+    A signal that the process already ignores stays ignored: `nohup` and a shell's `&` make it
+    ignore signals, so that a sweep outlives the terminal.
 
     Args:
-        terminate: Called for SIGTERM and SIGHUP.
-        interrupt: Called for Ctrl-C. None for Python's own KeyboardInterrupt.
+        terminate: Handler of SIGTERM and SIGHUP.
+        interrupt: Handler of Ctrl-C. None to keep the present handler of Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

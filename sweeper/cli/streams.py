@@ -1,6 +1,6 @@
 """Make standard output and error safe to write, and wrap lines to the width of a terminal.
 
-A write does not raise if the reader has gone away or the disk is full.
+A write does not raise if the reader has closed the stream or the disk is full.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Output:
     """A text stream that drops all text after its first failed write.
 
     Attributes:
-        fault: Why the write failed. None if no write failed, or if the reader has gone away, which
-            is no fault.
+        fault: Why a write failed. None if no write failed, or if the reader has closed the stream,
+            which is no fault.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -61,7 +61,7 @@ class Output:
     def _lose(self, error: OSError) -> None:
         """Redirect all further text to the null device, including text in the stream's buffer.
 
-        Keep the reason in `fault`, unless the reader has gone away.
+        Store the reason in `fault`, unless the reader has closed the stream.
 
         Args:
             error: Error of the write that has failed.
@@ -100,10 +100,10 @@ def unbreakable() -> Iterator[Output]:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal of a person.
+    """Return whether a stream is a terminal that a person uses.
 
-    If a cell of a notebook runs a command with `!`, IPython gives the command a terminal. Nobody
-    can type into it, and the cell keeps each line that was overwritten.
+    If a notebook's cell runs a command with `!`, IPython gives the command a terminal, for which
+    this is False: nobody can type into it, and the cell keeps each line that was overwritten.
     """
     return stream.isatty() and _OF_KERNELS not in os.environ
 

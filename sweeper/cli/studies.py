@@ -269,18 +269,18 @@ def _when(existing: ExistingStudy) -> str:
 def _targeted(
     options: argparse.Namespace, is_target: Callable[[str], bool]
 ) -> tuple[ExistingStudy, list[str]]:
-    """Find the study that a command changes.
+    """Find the study that a command changes, and the command's targets, such as run ids.
 
-    The first word on the command line names the study, unless it is a target. If a killed sweep has
-    left processes, this function ends them. If it has left trials that are still `running`, this
-    function corrects their states.
+    The first word on the command line names the study, unless this word is a target. If a killed
+    sweep has left processes, this function ends them. If it has left trials that are still
+    `running`, this function corrects their states.
 
     Args:
         options: Options of the command line.
-        is_target: Returns whether a word is a target, such as a run id.
+        is_target: Returns whether a word is a target.
 
     Returns:
-        The study, and the targets: the words without the name of the study.
+        The study and the targets, which are all words but the study's name.
     """
     from ..control.lookup import clean_up_after_crash, find_study
 

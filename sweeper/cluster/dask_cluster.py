@@ -68,8 +68,8 @@ class DaskCluster:
 
     Raises:
         SettingsError: Dask or the cluster's class is not installed, the class rejects its options,
-            the scheduler cannot be reached, or it is on another host without encryption although
-            `insecure` is not set.
+            the scheduler cannot be reached, or the scheduler is on another host and not encrypted
+            while the setting `insecure` is off.
     """
 
     def __init__(self, settings: Cluster, *, on_event: Callable[[Mapping[str, Any]], None]) -> None:
@@ -204,7 +204,7 @@ def _client(settings: Cluster, cluster: Any | None, distributed: Any) -> Any:
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """Hide what Dask starts in the block from other users of this machine.
+    """Protect a Dask cluster that is started in the block from other users of this machine.
 
     By default, Dask serves status pages to everybody, and uses a folder that others may own. A
     cluster that is started in the block has web servers without pages, and a private folder.

@@ -1,4 +1,4 @@
-"""Run trials on the workers of a Dask cluster. Workers may come late and may be lost.
+"""Run trials on the workers of a Dask cluster. Workers may connect late and may be lost.
 
 `on_worker` defines how a worker runs a trial, and `dask_cluster` how the cluster is reached. The
 files of a trial are written on its worker, and are copied to the sweep's machine while it runs.
@@ -93,7 +93,7 @@ class DaskExecutor:
     Args:
         workload: Workload of the trials.
         settings: Section `cluster` of the parameters file.
-        most: Number of trials that run at once at most. None for as many as the workers have
+        most: Largest number of trials that run at once. None for as many as the workers have
             threads.
     """
 
@@ -133,9 +133,9 @@ class DaskExecutor:
         Args:
             workload: Workload of the trials.
             settings: Section `cluster` of the parameters file.
-            jobs: Number of trials that run at once at most. None or `"auto"` for as many as the
+            jobs: Largest number of trials that run at once. None or `"auto"` for as many as the
                 workers have threads.
-            is_stopped: Returns whether the sweep was stopped. Then it waits for no worker.
+            is_stopped: Returns whether the sweep was stopped, which ends the wait for a worker.
 
         Raises:
             KernelError: This machine lacks the notebook's kernel, with which the kernels of the
@@ -181,8 +181,8 @@ class DaskExecutor:
     def jobs(self) -> int:
         """Number of trials that can run at once. It changes when workers connect or are lost.
 
-        If the study's order is fixed and the user has asked for a number, it is that number,
-        because the order depends on it.
+        With `study.order: fixed`, it is always the number that the user has stated, if any, because
+        the order of trials depends on it.
         """
         offered = sum(member.worker.threads for member in self._usable())
         if self._most is None:
@@ -193,7 +193,7 @@ class DaskExecutor:
 
     @property
     def description(self) -> str:
-        """Number of workers and their cluster, for people, and how `pruner: auto` works there."""
+        """Text for users: number of workers, their cluster, and what `pruner: auto` does there."""
         workers = len(self._usable())
         prunes = self._workload.settings.study.pruner.name == "auto"
         ends = ", where pruner auto prunes and does not freeze" if prunes else ""
@@ -269,17 +269,21 @@ class DaskExecutor:
 
     @property
     def _is_ending(self) -> bool:
-        """Whether no more trials begin, unless a running trial loses its worker."""
+        """Whether no trial is left to begin, or the sweep was stopped.
+
+        If a running trial loses its worker, that trial is left to begin again.
+        """
         return self._is_over or (self._source is not None and self._source.is_closed())
 
     def _watch(self, is_done: Callable[[], bool]) -> None:
-        """Poll the scheduler for workers that have come or gone, until a condition is true.
+        """Poll the scheduler for new and lost workers, until a condition is true.
 
         Args:
             is_done: Condition. Called after each poll.
 
         Raises:
-            BrokenError: No worker has come in time, or all workers are refused.
+            BrokenError: No worker was usable for as long as `_wait_s` states, or the scheduler was
+                lost.
         """
         used_s, scaled_s = time.monotonic(), -math.inf
         while True:
@@ -300,7 +304,7 @@ class DaskExecutor:
                 self._change.wait(_LOOK_S)
 
     def _scale(self) -> None:
-        """Ask the cluster for as many workers as can be of use.
+        """Ask the cluster for as many workers as the sweep can use.
 
         This is the smallest of `max` in the section `cluster`, the number of trials of the study,
         and, if the user has limited it, the number of trials that may run at once.
@@ -314,8 +318,8 @@ class DaskExecutor:
         """Return after how many seconds without a usable worker the sweep gives up.
 
         This is `wait` in the section `cluster`, but at most `_ANSWER_S` once the sweep was stopped.
-        It is 0 if all workers were refused and the sweep cannot start others. The time during which
-        the scheduler does not answer counts, too.
+        It is 0 if all workers were refused and the sweep cannot start others. Seconds in which the
+        scheduler does not answer count as seconds without a usable worker.
         """
         with self._change:
             are_all_refused = len(self._refusals) == len(self._members) > 0
@@ -333,7 +337,7 @@ class DaskExecutor:
         return [refusal for refusal in refusals if refusal is not None]
 
     def _lack(self) -> str:
-        """Return why there is no worker, and what the user can do."""
+        """Return why there is no usable worker, and what the user can do."""
         refusals = self._refusals
         if refusals:
             return (
@@ -394,7 +398,7 @@ class DaskExecutor:
                 member.open(self._folder)
                 member.is_ready = True
         except LostError as error:  # The next poll tries again if the worker is still there.
-            _log.info("%s: %s", member.worker.address, error)
+            _log.info("the worker %s cannot be used yet: %s", member.worker.address, error)
             member.lose()
         except Exception as error:  # noqa: BLE001  a malformed answer may raise anything
             member.refuse(first_line(error))
@@ -443,7 +447,7 @@ class DaskExecutor:
             return is_over and not used
 
     def _serve(self, source: TrialSource, member: Member) -> None:
-        """Run trials in one slot of a worker until none is left or the worker is lost."""
+        """Run trials in one slot of a worker until no trial is left or the worker is lost."""
         try:
             while not member.is_lost:
                 losses_before = self._losses
@@ -512,16 +516,17 @@ class Member:
         self.is_lost, self._session = True, None
 
     def refuse(self, why: str) -> None:
-        """Give up the worker for good, and log why. Other workers continue."""
+        """Never use the worker again, and log why. Other workers continue."""
         self.refusal = f"worker {self.worker.address}: {why}"
         self.lose()
         _log.warning("%s; the sweep does not use this worker", self.refusal)
 
     def begin(self, python: Mapping[str, Any] | None) -> None:
-        """Check that the worker has the GPUs, the notebook's kernel, and the same packages.
+        """Check that the worker has the GPUs, the notebook's kernel, and the same package versions.
 
         Args:
-            python: Python of the kernel on the sweep's machine, in the form of `kernel_python`.
+            python: Python version and packages of the kernel on the sweep's machine, as
+                `kernel_python` returns them. None if they are not compared.
 
         Raises:
             RefusedError: The worker cannot run trials.
@@ -635,9 +640,9 @@ class Member:
         wake: threading.Event | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
-        """Call a method of `TrialsOnWorker` and return its answer.
+        """Call a method of `TrialsOnWorker` and return the dict that it has returned.
 
-        Bytes that follow the JSON of the answer are under `data`.
+        In this dict, `data` has the bytes that the worker has sent after the JSON.
 
         Args:
             act: Name of the method.
@@ -703,7 +708,9 @@ class Member:
         trial.is_sent = True
 
     def _follow(self, trial: _TrialThere) -> None:
-        """Fetch the new files of a trial, then wait for the next poll or an event.
+        """Fetch the new files of a trial, then wait until the next poll is due.
+
+        The wait ends early if the trial is stopped or has ended.
 
         Raises:
             StudyError: Another sweep has taken over the study.
@@ -749,15 +756,15 @@ class Member:
         return replace(outcome, host=self.host)
 
     def _bring(self, trial: _TrialThere, *, is_over: bool = False) -> None:
-        """Fetch the files of a trial that are new on the worker, and pass a stop on to the trial.
+        """Fetch a trial's new files from the worker. Tell the worker if the trial is to stop.
 
         A file that the notebook writes itself may be half written while the trial runs. It is
         fetched when two polls in a row have found the same size and time of its last change, or
         after the trial has ended.
 
-        A file that is gone on the worker is removed from the sweep's machine, too, but not before
-        all newer files of its kind have arrived. So an old checkpoint remains until a newer one has
-        arrived.
+        A file that is gone on the worker is removed from the sweep's machine, too. While the trial
+        runs, this waits until all newer files of its kind have arrived. So an old checkpoint
+        remains until a newer one has arrived.
 
         Args:
             trial: The trial.

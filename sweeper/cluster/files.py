@@ -109,14 +109,14 @@ class Mirror:
     root: Path
 
     def copy(self, path: Path) -> Path:
-        """Return the path on the worker of the copy of a file of the sweep's machine.
+        """Return the path that the copy of a file of the sweep's machine has on the worker.
 
-        No file is copied, and neither file need exist.
+        This copies no file. Neither the file nor its copy need exist.
         """
         return self.root / path.relative_to(path.anchor)
 
     def workload(self, workload: Workload, *, host: str) -> Workload:
-        """Return the workload of the trials with the paths of the worker's copies.
+        """Return the workload (what all trials have in common) with the paths of the copies.
 
         Args:
             workload: Workload with the paths of the sweep's machine.
@@ -212,8 +212,8 @@ class NotebookFolder:
 def notebook_folder(workload: Workload) -> NotebookFolder:
     """List the files and folders in the notebook's folder. Warn if some of them are not sent.
 
-    Not listed are notebooks, hidden files, the paths of `_others`, and the folders of `_is_apart`,
-    such as virtual environments and other studies.
+    Notebooks and hidden files are left out. So are the paths that `_others` returns, and folders
+    for which `_is_apart` is True, such as virtual environments and other studies.
     """
     others = _others(workload)
     found = NotebookFolder()
@@ -260,7 +260,7 @@ def _others(workload: Workload) -> set[Path]:
 
 
 def _is_apart(folder: Path) -> bool:
-    """Return whether a folder is left out of what workers get.
+    """Return whether a folder is of a kind that is never sent to workers.
 
     Such a folder is hidden, a `__pycache__`, a virtual environment, or the folder of a study.
     """
@@ -270,7 +270,7 @@ def _is_apart(folder: Path) -> bool:
 
 
 def kernel_python(kernel_name: str) -> dict[str, Any] | None:
-    """Return the Python version and packages of a kernel on this machine, as `python_of` does.
+    """Return the Python version and packages of a kernel on this machine; see `python_of`.
 
     Return None if the kernel is not for Python, or if its interpreter does not answer.
     """

@@ -134,7 +134,7 @@ class TrialsOnWorker(WorkerPlugin):
         return 0.0 if self.is_over else _PATIENCE_S
 
     def left_s(self) -> float | None:
-        """Return None, for no limit: the sweep itself limits its wait for the worker's end."""
+        """Return None, for no limit. The sweep itself limits its wait for this worker's end."""
         return None
 
     def check_held(self) -> None:
@@ -143,7 +143,7 @@ class TrialsOnWorker(WorkerPlugin):
     # --- calls of the sweep -----------------------------------------------------------------------
 
     def begin(self, *, workload: bytes) -> dict[str, Any]:
-        """Check that this machine has the kernel and the GPUs for the trials, and describe it.
+        """Check that this machine has the kernel and the GPUs for the trials.
 
         Args:
             workload: Pickled `Workload`.
@@ -289,7 +289,7 @@ class TrialsOnWorker(WorkerPlugin):
             shutil.rmtree(spec.artifact_dir, ignore_errors=True)
 
     def end(self) -> None:
-        """Stop the sweep's trials, end their processes, and remove the sweep's folder here."""
+        """Stop the sweep's trials here, end their processes, and remove the folder `root`."""
         self.is_over = True
         for _, running in list(self._trials.values()):
             running.control.stop(StopReason.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Ablate a study's best trial: run it again with one param at a time at the notebook's value."""
+"""Ablate a study's best trial: run it with each param in turn reset to the notebook's value."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def ablation(
 def _ablated(
     best: Params, space: SearchSpace, notebook: ResearchNotebook
 ) -> tuple[dict[str, AnyDimension], dict[str, dict[str, Any]]]:
-    """Return the dimensions of an ablation, and the params of its trials with one changed param.
+    """Return an ablation's search space, and the params of its trials with one changed param.
 
     Args:
         best: Params of the best trial.

@@ -1,6 +1,6 @@
 """Compare two trials of a study: the command `diff`.
 
-Two trials with the same params and the same seed should differ in nothing but times.
+Two trials with the same params and the same seed should differ only in times.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def diff_trials(existing: ExistingStudy, first: str, second: str) -> Differences
 
 
 def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Execution:
-    """Read from an executed notebook everything that is compared, except its params.
+    """Read the cells, scores, series and environment of an executed notebook, to compare them.
 
     Args:
         notebook: Executed notebook.
-        paths: Paths of the study that keeps the description of the trial's environment.
+        paths: Paths of the study, which has a file that describes the trial's environment.
         settings: Settings of the study, with its scores and objectives.
 
     Raises:

@@ -82,7 +82,7 @@ class StudyPage:
 
 
 class LoadedStudy:
-    """The results of a study. Each access reads its files again, so it sees a sweep's new results.
+    """The results of a study. Each access reads them again, so it sees a sweep's new results.
 
     Args:
         wanted: Folder or name of the study. None for the only study.
@@ -123,8 +123,7 @@ class LoadedStudy:
 
         `ranking` has the confirmed trials, the best first, each with `run_id`, `mean`, `std`,
         `interval` (95 %) and `scores` by seed. `winner` is the first of them, or None until all
-        runs have ended. `alike` are the trials that the seeds do not show to be worse than the
-        winner.
+        runs have ended. `alike` are the trials that are not significantly worse than the winner.
         """
         return self._found().confirmation()
 
@@ -202,7 +201,7 @@ def _row(record: TrialRecord, note: TrialNote, scores: Collection[str]) -> dict[
 
     Args:
         record: The trial.
-        note: What people have noted about it.
+        note: Notes that people have written about the trial.
         scores: Names of all scores of the study.
     """
     peak_gb = None

@@ -137,15 +137,16 @@ class ExistingStudy(LocatedStudy):
 def find_studies(
     wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
 ) -> list[ExistingStudy]:
-    """Return all studies that have a name or that are in a folder.
+    """Return all studies with a given name, or in a given folder and the folders below it.
 
-    If some of the studies cannot be read, warnings are logged for them.
+    A warning is logged for each study that cannot be read.
 
     Args:
         wanted: Name of a study, its folder, or a folder above it. None for the working folder.
         storage: URL of an Optuna storage. If it is given, `wanted` is looked up only there.
         tracking_uri: Address of the MLflow store with its password. Default: the address that the
-            study has stored, with the password that the environment has for it.
+            study has stored, with the password from the environment variable MLFLOW_TRACKING_URI if
+            this variable has the same address.
 
     Raises:
         StudyError: No study was found, or none that can be read.
@@ -159,12 +160,13 @@ def find_studies(
 def find_study(
     wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
 ) -> ExistingStudy:
-    """Return the only study that has a name or that is in a folder, as for `find_studies`.
+    """Return the only study that `find_studies` finds with the same arguments.
 
-    If `wanted` is None and several studies are found, the one that is being swept is returned.
+    If `wanted` is None and exactly one of several studies is being swept, return that one.
 
     Raises:
-        StudyError: No study was found, or more than one, whether they can be read or not.
+        StudyError: No study was found, or none that can be read. Or several were found; those that
+            cannot be read count, too.
     """
     studies, unusable = _found(wanted, storage, tracking_uri)
     if len(studies) + len(unusable) > 1:
@@ -232,10 +234,10 @@ def _in_storage(
 
 
 def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
-    """Yield the folders of studies among a folder and the folders below it.
+    """Search a folder and the folders below it for studies. Yield the folder of each study.
 
-    A study whose storage is lost is included. Folders that the user may not enter are left out. So
-    are folders with too many files, such as Python environments.
+    A study whose storage is lost is included. The search skips folders that the user may not enter,
+    hidden folders, and folders that may have very many files, such as Python environments.
 
     Args:
         above: The first folder.
@@ -294,10 +296,10 @@ def _in_folders(
 def _located(
     studies: Iterable[Study], url: Address, tracking_uri: str | None
 ) -> Iterator[ExistingStudy | StudyError]:
-    """Yield each study of a storage with its paths and MLflow store, or why it cannot be read.
+    """Yield each study of a storage with its paths and MLflow store.
 
-    A study that has not stored the template of its outputs is left out: its sweep was killed before
-    the first trial.
+    For a study that cannot be read, the error is yielded, and not raised. A study that has not
+    stored the template of its outputs is left out: its sweep was killed before the first trial.
     """
     for study in studies:
         try:

@@ -1,7 +1,7 @@
 """Answer the comparison page when it reads or changes the notes about trials.
 
-A page of another website can make a browser send requests to this machine. So a request counts only
-if its `Host` and `Origin` are those of this server.
+A page of another website can make a browser send requests to this machine. So the header `Host` of
+each request must name this server. In a request that changes notes, so must the header `Origin`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def answer_about_notes(
     """Answer a request to read or change the notes that people have written about trials.
 
     Args:
-        environ: The request, as WSGI defines it. GET returns the notes. POST changes those in its
-            JSON object, which `Notes.change` takes.
+        environ: The request, as WSGI defines it. GET returns the notes. The body of a POST is a
+            JSON object with the changes, as `Notes.change` takes them.
         paths: Paths of the study.
         host: Host and port of this server.
 
@@ -73,7 +73,8 @@ def _changes_in(environ: Mapping[str, Any], host: str) -> dict[str, Any]:
     """Return the changes that a request asks for.
 
     Raises:
-        RefusedError: The request may come from another website, or is not a JSON object.
+        RefusedError: The request is not a POST from a page of this server, its length is missing or
+            too large, or its body is not a JSON object with an object for each trial.
     """
     if environ["REQUEST_METHOD"] != "POST":
         raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "notes are read by GET, changed by POST")

@@ -76,7 +76,7 @@ def rebuild(folder: Path) -> list[Rebuilt]:
 
 
 def _rebuilt(file: Path) -> Rebuilt | None:
-    """Rebuild the database of a study, unless it is undamaged and has the ends of all trials.
+    """Rebuild the database of a study if it is damaged, lost, or was replaced by an older copy.
 
     Args:
         file: File with the facts of the study, next to its database.
@@ -118,7 +118,7 @@ def _rebuilt(file: Path) -> Rebuilt | None:
 
 
 def _has_all_ends(name: str, facts: StudyFacts, paths: StudyPaths) -> bool:
-    """Return whether a database has every end of a trial that an executed notebook states."""
+    """Return whether a database has each attempt that ended according to its executed notebook."""
     study = Study.load(Address.of_file(paths.storage), name, is_known=True)
     try:
         return unknown_end(study.records(), facts, paths) is None

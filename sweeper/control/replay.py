@@ -101,7 +101,7 @@ class Verdict:
         found: Differences between the trial (first) and its replay (second).
         n_scores: Number of final scores that were compared.
         n_points: Number of reported points that were compared.
-        causes: Changes since the trial ran that may explain differences.
+        causes: Possible causes of differences, such as changes since the trial ran.
         message: Why nothing could be compared. None if the replay completed.
         duration_s: Duration of the replay in seconds.
     """
@@ -228,7 +228,8 @@ def targets_of(
 
     Raises:
         SettingsError: None or several of the three arguments were given.
-        StudyError: There is no such trial, or it cannot be replayed.
+        StudyError: A trial of `run_ids` does not exist or has not completed. Or no trial of the
+            study has completed.
         NotebookError: The executed notebook of a trial is missing.
         OutputError: Another file has the path of a replay's notebook.
     """
@@ -333,7 +334,16 @@ def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
 def _workloads(
     existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
 ) -> Iterator[tuple[Workload, list[ReplayTarget]]]:
-    """Yield a workload for each group of trials that ran the same code with the same data."""
+    """Group trials that can share a workload. Yield each workload with its trials.
+
+    A workload is what trials share: the notebook, the settings, the data and the kernel.
+
+    Args:
+        existing: The study.
+        targets: Trials to run again.
+        folder: Folder for the outputs of these runs.
+        here: Whether this machine may lack the original kernel, or the GPU that the trials used.
+    """
     cwd = Path(existing.study.facts.notebook).parent
     if not cwd.is_dir():
         raise StudyError(
@@ -371,7 +381,7 @@ def _workloads(
 
 
 def _data(settings: Settings, cwd: Path, metadata: TrialMetadata) -> Dataset | None:
-    """Fetch the data of a trial if this machine lacks them, and return them.
+    """Return the data that a trial used. Fetch it first if this machine lacks it.
 
     Returns:
         None if the trial used no data of the parameters file.
@@ -426,7 +436,7 @@ def _kernel_for(existing: ExistingStudy, cwd: Path, *, here: bool) -> str:
 
 
 def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) -> TrialSpec:
-    """Return the spec of a replay, whose notebook is written next to that of the trial."""
+    """Return the `TrialSpec` of a replay, whose notebook is written next to that of the trial."""
     settings, paths = workload.settings, workload.paths
     record = target.record
     fixed = dict(target.metadata.fixed)

@@ -95,7 +95,8 @@ class _Quiet(WSGIRequestHandler):
 def _served(paths: StudyPaths) -> dict[str, StudyPaths]:
     """Return the studies whose pages are served, by the names of their folders.
 
-    The page of a study links to that of the study that confirms it, in a folder next to it.
+    These are the given study, and NAME-confirm in a folder next to it, the study that runs the best
+    trials again. The page of the given study links to the page of NAME-confirm.
     """
     served = {paths.folder.name: paths}
     with suppress(OutputError):  # The name NAME-confirm is too long, so no such study exists.

@@ -91,9 +91,9 @@ def sort(
     Args:
         existing: The study.
         records: Trials to choose from.
-        by: Name of an objective, of another score, or of a param. An objective is sorted with the
-            best first, all others with the smallest first: numbers, then texts, then NaN and None.
-            None for the first objective.
+        by: Name of an objective, of another score, or of a param. None for the first objective. For
+            an objective, only completed trials are returned, the best first. Otherwise, the
+            smallest value is first: numbers, then texts, then NaN and None.
 
     Raises:
         SettingsError: No trial has such a score or param.

@@ -97,7 +97,8 @@ def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tup
 
     Raises:
         StudyError: There is no trial `like`.
-        SettingsError: The params are outside of the study's search space.
+        SettingsError: Neither params nor `like` were given, or a param is fixed in the study or
+            outside of its search space.
     """
     settings = existing.settings
     if like is None and not stated:
@@ -119,7 +120,8 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
         Pairs of the old and the new run id.
 
     Raises:
-        StudyError: There is no such trial, or it neither failed nor was stopped.
+        StudyError: There is no such trial, or it neither failed nor was stopped by hand, or a retry
+            of it is already queued, running or interrupted.
     """
     study = existing.opened()
     chosen = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]

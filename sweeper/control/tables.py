@@ -53,7 +53,8 @@ class _Mean:
     Attributes:
         value: The mean.
         half_interval: Half of its 95 % interval. None for a single trial.
-        is_best: Whether it is the best mean, or does not differ from it significantly.
+        is_best: Whether this mean is the best, or does not differ significantly from the best.
+            False for a single trial, or if no other mean is of several trials.
     """
 
     value: float
@@ -75,7 +76,7 @@ class _Mean:
 class _Row:
     """A row of a table: trials with the same values of some params, and means of their scores.
 
-    Values in one range of a param may count as the same.
+    A row may also combine all values in a range of a param.
 
     Attributes:
         labels: Texts of the label columns, such as values or ranges of params, in the order of
@@ -117,15 +118,15 @@ _Pair = tuple[str, int]
 def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str:
     """Return a table of mean scores of a study's completed trials, as text.
 
-    If trials were confirmed, the table is made from their runs on fresh seeds. If each proposal
-    runs several times (`repeat`), it is made from the proposals with all their scores. In both
-    cases, it is made from all completed trials as long as the runs have not shown a winner.
+    If the best trials were run again on fresh seeds (`confirm`), the table is made from these runs.
+    If each set of params runs several times (`repeat`), it is made from the sets that have all
+    their scores. Until these runs have shown a winner, it is made from all completed trials.
 
     Args:
         existing: The study.
         by: Params. Each combination of their values has a row. If empty, each value of each param
-            has a row. If empty, and the table is made from the runs of a confirmation or of
-            `repeat`, each set of params has a row.
+            has a row. If empty, and the table is made from the runs of `confirm` or `repeat`, each
+            set of params has a row.
         kind: `latex`, `markdown` or `csv`.
 
     Raises:
@@ -184,7 +185,7 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
 
 
 def _tried_params(records: Sequence[TrialRecord], settings: Settings) -> list[str]:
-    """Return the params of the trials: first those of the search space, then removed ones."""
+    """Return the params of the trials: first those of the search space, then all others, sorted."""
     tried = {name for record in records for name in record.params}
     if settings.repeat is not None and settings.repeat.by_fold:
         tried.discard(FOLD)
@@ -301,7 +302,7 @@ def _differ(first: Sequence[tuple[_Pair, float]], second: Sequence[tuple[_Pair, 
 
     Args:
         first: Fold and seed, and score, of each trial of a group.
-        second: The same of the other group.
+        second: The same for the other group.
     """
     from scipy.stats import ttest_ind, ttest_rel
 

@@ -85,8 +85,8 @@ class Dataset:
     def settle(self, *, begun_with: str | None = None) -> None:
         """Set the version that the trials use.
 
-        The version in the parameters file comes first, then the version of the study's earlier
-        trials. A new study gets the newest version.
+        This is the version in the parameters file, if any. Otherwise, it is the version of the
+        study's earlier trials, or the newest version for a new study.
 
         Args:
             begun_with: Version of the study's earlier trials. None for a new study.

@@ -103,9 +103,9 @@ def _best_lines(snapshot: Snapshot) -> list[str]:
 def answer_lines(result: SweepResult) -> list[str]:
     """List what a study has shown, such as its best trial and the params that mattered.
 
-    Each line is a sentence, and begins with the sentence's topic, unless it is about params. If
-    there is only one best trial, the line about its params is followed by a line with its notebook.
-    The list is empty if nothing is known yet.
+    Each line is a topic and a sentence, as in `best: …`. The line about params has no topic. If
+    there is only one best trial, a line with its notebook follows the line about its params. The
+    list is empty if the study was not analysed.
     """
     if result.insights is None:
         return []
@@ -287,7 +287,7 @@ def trouble_lines(result: SweepResult) -> list[str]:
 
 
 def _stopped_lines(result: SweepResult) -> list[str]:
-    """List why the sweep ended before it had all its trials, or did not confirm the best ones."""
+    """List why the sweep ended early, or did not run the best trials again on fresh seeds."""
     why = result.why_incomplete
     if why is None:
         return []
@@ -540,7 +540,7 @@ def _head(snapshot: Snapshot) -> str:
 
 
 def _facts(trial: Progress, snapshot: Snapshot) -> list[tuple[str, int, str]]:
-    """Return the columns of a trial's row, without those of its params.
+    """Return a trial's values in the live table, except its params: score, step, time and so on.
 
     Returns:
         For each column its name, its smallest width in characters, and the text of this trial. The

@@ -1,4 +1,4 @@
-"""Draft a first parameters file for a notebook.
+"""Draft a first parameters file (a sweep's settings in YAML) for a notebook.
 
-The format of the file does not belong here, but in `settings`.
+The package `settings` defines the format of the file.
 """

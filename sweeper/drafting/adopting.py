@@ -35,18 +35,18 @@ from .scores.seen_scores import texts_of
 
 
 def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:
-    """Write an observed run as the executed notebook of its study's first trial, if both agree.
+    """Save an observed run as the first trial of its study, if it had the trial's code and values.
 
     An observed run executes the notebook as it is before a sweep, to find its scores. For the first
-    trial, the files of the run are removed afterwards, even if the result is None.
+    trial, the file and the folders of the run are removed afterwards, even if the result is None.
 
     Args:
         file: The executed notebook of the run. It may be missing.
         spec: The trial. For any other than the first one, nothing is done and the result is None.
 
     Returns:
-        The outcome of the trial. None if the trial has to be run, because its code or values differ
-        from those of the run, or because it may have values of scores that the run's file lacks.
+        The outcome of the trial. None if the trial has to be run, for example because its code or
+        values differ from the run's, or because the run's file may lack values of its scores.
     """
     if spec.number != 0:
         return None
@@ -108,10 +108,11 @@ def _adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | 
 
 
 def _printed_points(run: ObservedRun, settings: Settings) -> list[Point] | None:
-    """Return the values of scores that the run has printed. None if its file may lack some.
+    """Return the values of scores that the observed run (before the sweep) has printed.
 
-    A trial reads a value from each state of a text that is overwritten in place, such as a progress
-    bar. The run's file has only the last state, so values in such a text give None.
+    None if the run's file may lack some: a trial reads a value from each state of a text that is
+    overwritten in place, such as a progress bar. The file has only the last state, so the result is
+    None if such a text has a value.
     """
     found: list[Point] = []
     printed = PrintedScores(settings.scores, found.append)
@@ -125,11 +126,11 @@ def _printed_points(run: ObservedRun, settings: Settings) -> list[Point] | None:
 
 
 def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Point]:
-    """Yield the points that a notebook has reported, and those that libraries have logged.
+    """Yield the values that a notebook has reported, and those that libraries have logged.
 
     Args:
-        reads_libraries: Whether to yield what libraries have logged. It is False where the
-            parameters file says `reports: explicit`.
+        reads_libraries: Whether to yield what libraries have logged. It is False if the parameters
+            file has `reports: explicit`.
     """
     for name, value in metadata.finals.items():
         yield Point(step=None, metrics={name: value}, source=PointSource.REPORTED)
@@ -143,10 +144,11 @@ def _points_of(metadata: TrialMetadata, *, reads_libraries: bool) -> Iterator[Po
 
 
 def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> bool:
-    """Return whether an observed run has completed with the code, seed and values of a trial.
+    """Return whether the observed run (before the sweep) completed with a trial's code and values.
 
-    A trial with inputs is like no observed run. If a score is read from printed text, a run that
-    was interrupted and resumed does not count: it lacks what it had printed before.
+    Study and seed have to be the same, too. False for a trial that gets artifacts of other studies
+    (`inputs`). False, too, if a score is read from printed text and the run was interrupted and
+    resumed: its file lacks what it had printed before.
     """
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
@@ -165,12 +167,12 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
 
 
 def _has_same_values(fixed: Params, spec: TrialSpec, workload: Workload) -> bool:
-    """Return whether a trial has the values that an observed run had.
+    """Return whether a trial has the values that the observed run (before the sweep) had.
 
-    The run had the values that were fixed for it, and for all other names those in its code.
+    The run had the values in `fixed`, and for all other names those in its code.
 
     Args:
-        fixed: Values that were fixed for the run.
+        fixed: Values by name that replaced those in the run's code.
         spec: The trial.
         workload: Has the notebook's code.
     """

@@ -34,14 +34,14 @@ _NOT_IN_YAML = re.compile(r"[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U000100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A parameters file that is proposed for a notebook. Its text is made from these values.
+    """The data of a parameters file that is proposed for a notebook.
 
     Attributes:
         head: Lines at the beginning of the file, about the notebook.
         trials: Number of trials of the sweep.
-        is_grid: Whether the space has exactly this number of combinations, and each is run once.
-        objectives: Scores, each with its code cell. The first one is optimised, and the others are
-            comments. Empty if no score is known.
+        is_grid: Whether the search space has exactly `trials` combinations, and each one runs once.
+        objectives: Scores, each with the number of its code cell. The first one is optimised, and
+            the others are comments. Empty if no score is known.
         params: What is swept, what is not, and the params of the first trials.
     """
 
@@ -58,7 +58,7 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The content of the file."""
+        """The content of the drafted parameters file."""
         start = [json.dumps(values, ensure_ascii=False) for values in self.params.start]
         sampler = ["  sampler: grid    # each combination once"] if self.is_grid else []
         sections = [
@@ -73,12 +73,12 @@ class Draft:
 
 
 def swept_lines(params: Params) -> list[str]:
-    """Return the lines of the section `space` of a drafted file, without its comments."""
+    """Return the section `space` of a drafted file, without the lines about values not swept."""
     return ["space:", *(_writable(f"  {entry.text}") for entry in params.swept.values())]
 
 
 def left_out_lines(entries: Sequence[Entry]) -> list[str]:
-    """Return the comments of the section `space`: what is not swept. Empty if there are none."""
+    """Return comment lines about the values that are not swept. Empty if `entries` is empty."""
     lines = [as_comment(entry.text) for entry in entries]
     return lines and [as_comment("Not swept; a line without its # would be:"), *lines]
 
@@ -104,8 +104,9 @@ def params_behind(
         scores: The scores.
 
     Returns:
-        For each score, the names of these values. A name has True if the notebook writes its value,
-        and False if the value is a library's default of an argument that a call leaves out.
+        For each score, a dict by the names of these values. It has True if the notebook states the
+        value, and False if the value is a library's default of an argument that a call leaves out.
+        If the notebook has a parameters cell, each dict has all values in it.
     """
     candidates = candidates_of(notebook)
     found = []
@@ -118,15 +119,15 @@ def params_behind(
 def _leading_to(
     score: Score | None, notebook: ResearchNotebook, candidates: dict[str, Candidate], code: Code
 ) -> dict[str, Candidate]:
-    """Choose, of the values that a sweep might replace, those that change a score.
+    """Choose the candidates that a draft may sweep for a score.
 
-    If the notebook has a parameters cell, all these values are chosen. Otherwise, only values are
-    chosen that people usually search and for which a range is known, without defaults that have no
-    effect because the call passes the value.
+    If the notebook has a parameters cell, all candidates are chosen. Otherwise, a candidate is
+    chosen if it changes the score, if people usually tune such a value, and if a range for it is
+    known. Defaults that have no effect are left out (see `without_given_defaults`).
 
     Args:
         candidates: Values of the notebook that a sweep might replace, by name.
-        score: The score. None if none is known: then it does not matter what a candidate changes.
+        score: The score. None if no score is known. Then a candidate need not change a score.
     """
     if notebook.parameters_cell:
         return candidates
@@ -205,7 +206,12 @@ def draft(
 
 
 def _about_seeds(notebook: ResearchNotebook) -> list[str]:
-    """Return a line about the notebook's own seeds. Empty if there is nothing to say."""
+    """Return a comment line about the notebook's seeds.
+
+    The line names the seeds that trials of `confirm` and `repeat` replace, or says that the
+    training sets none. Empty if each trial's seed replaces the variable `seed`, or if the code
+    shows neither for certain.
+    """
     from ..notebooks.seeds import NO_SEED, is_unseeded, own_seeds, replaceable, seeds_in_words
 
     if notebook.takes("seed"):  # Each trial's seed replaces the value of this variable.

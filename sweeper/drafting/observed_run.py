@@ -65,19 +65,20 @@ _NO_SCORE: Mapping[str, Any] = {
 
 
 def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
-    """Return the settings of an observed run.
+    """Return the settings with which a notebook is run once to find its scores.
 
-    They have the search space of a drafted parameters file, and a constant as the score.
+    They have the search space of a drafted parameters file. The score is a constant, because the
+    notebook's scores are not known yet.
 
     Raises:
-        NotebookError: the notebook has nothing to sweep.
+        NotebookError: The notebook is not Python, or has no value that could be swept.
     """
     space = draft(notebook, seen=()).space
     return Settings.from_mapping({"space": space, "study": {"name": study}, **_NO_SCORE})
 
 
 def made_of(fingerprint: Fingerprint) -> dict[str, Any]:
-    """Return the entries of a fingerprint that decide the results of a run without params.
+    """Return the entries of a study's fingerprint that decide the results of a run without params.
 
     They are the hashes of the code cells and of the local modules, the kernel, and the number of
     CPUs of a trial.
@@ -86,7 +87,7 @@ def made_of(fingerprint: Fingerprint) -> dict[str, Any]:
 
 
 def has_same_code(observed: TrialMetadata, fingerprint: Fingerprint) -> bool:
-    """Return whether a run had the code, the kernel and the processors that a fingerprint records.
+    """Return whether a run had the code, kernel and number of CPUs that a fingerprint records.
 
     Files that the run itself has made, such as a generated module, are ignored.
     """
@@ -105,8 +106,8 @@ class ObservedRun:
         code: The notebook's code, with what each statement has changed in the run.
         scores: Numbers that may be scores, the likeliest first.
         unlisted: All other numbers, which a person may also choose as the score.
-        others: Those of the unlisted numbers that the error of `best` names if the run has shown no
-            score. Empty if it has shown one.
+        others: Unlisted numbers that the error of `best` proposes as the score if the run has shown
+            no score. Empty if it has shown one.
     """
 
     file: Path
@@ -119,7 +120,7 @@ class ObservedRun:
 
     @classmethod
     def read(cls, file: Path, notebook: ResearchNotebook) -> ObservedRun:
-        """Read a run from its executed notebook."""
+        """Read an observed run (the run before the sweep) from its executed notebook."""
         node = read_notebook(file)
         metadata = metadata_of(node) or BLANK
         code = Code(
@@ -144,14 +145,14 @@ class ObservedRun:
         return self.metadata.duration_s
 
     def expressions(self) -> dict[str, float]:
-        """Return the last values of the notebook's variables, by name or expression."""
+        """Return the last value of each recorded number, by its variable or expression."""
         noted = self.metadata.numbers
         found = {name: float.fromhex(number.values[-1]) for name, number in noted.items()}
         shown = [score for score in (*self.unlisted, *self.scores) if score.key == "expression"]
         return {**found, **{score.text: score.value for score in shown}}
 
     def named(self, name: str) -> SeenScore | None:
-        """Return the number of this name. None if the run has shown no such number."""
+        """Return the score or other number of this name. None if the run has shown none."""
         named = (score for score in [*self.scores, *self.unlisted] if score.name == name)
         return next(named, None)
 
@@ -160,7 +161,7 @@ class ObservedRun:
         """The likeliest score.
 
         Raises:
-            NotebookError: the run has shown none.
+            NotebookError: The run has shown no score.
         """
         if not self.scores:
             remedy = "assign one in the last cell, as in `val_acc = …`"
@@ -186,7 +187,7 @@ class ObservedRun:
         Args:
             trials: Number of trials of the sweep.
             chosen: Score to optimise. None for the likeliest one.
-            direction: `minimize` or `maximize`. None if the score's own direction counts.
+            direction: `minimize` or `maximize`. None for the score's direction, if it is known.
         """
         first = self.best if chosen is None else chosen
         seen = [replace(first, direction=direction or first.direction)]
@@ -199,9 +200,8 @@ def _changes(
 ) -> Iterator[tuple[tuple[int, int], Sequence[str]]]:
     """Yield the cell and line of each statement, and the names of the variables it has changed.
 
-    A run records a cell with a magic such as `%%time` as one statement. If there are several
-    statements below the magic, it is not known which one has changed a variable, and the cell is
-    left out.
+    A run records a cell with a magic such as `%%time` as one statement. If several statements are
+    below the magic, the cell is left out: it is not known which of them has changed a variable.
 
     Args:
         node: The executed notebook.
@@ -227,9 +227,9 @@ def _reached_first(
 ) -> list[SeenScore]:
     """Sort scores: first those that depend on a value of the notebook that could be swept.
 
-    Each of these gets the names of such values as its `params`. The others get a doubt. If several
-    models have equally likely scores, the first one is the score that depends on the largest number
-    of values that are written in the notebook.
+    Each of these gets the names of such values as its `params`. Each of the others gets the doubt
+    `UNREACHED`. If several models have equally likely scores, the score that depends on the most
+    values written in the notebook comes first.
     """
     behind = params_behind(notebook, code, scores)
     reached, unreached = [], []
@@ -255,13 +255,13 @@ def _reached_first(
 def _others(
     notebook: ResearchNotebook, code: Code, numbers: Sequence[SeenScore]
 ) -> list[SeenScore]:
-    """Return the numbers that the error of `best` names if a run has shown no score.
+    """Return up to three numbers that an error proposes as the score if a run has shown none.
 
     They depend on a value of the notebook that could be swept, and are no whole numbers. Numbers
     with a metric in their name are preferred.
 
     Args:
-        numbers: Numbers of the run, none of which `seen_scores` lists as a score.
+        numbers: Numbers of the run that are not listed as scores.
     """
     found = [number for number in numbers if not number.value.is_integer()]
     found.sort(key=lambda number: (metric_of(number.words) is None, -number.at))
@@ -281,21 +281,21 @@ class ObservedFolders:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder with the checkpoints."""
+        """Folder with the checkpoints of the observed run."""
         return self.paths.checkpoints(_OBSERVED)
 
     @property
     def artifacts(self) -> Path:
-        """Folder with the artifacts."""
+        """Folder with the artifacts of the observed run."""
         return self.paths.saved(_OBSERVED)
 
     def remove(self) -> None:
-        """Remove both folders, once nothing needs the observed run any more."""
+        """Remove the observed run's checkpoints and artifacts, if there are any."""
         for folder in (self.checkpoints, self.artifacts):
             shutil.rmtree(folder, ignore_errors=True)
 
     def give_to(self, spec: TrialSpec) -> None:
-        """Rename both folders, so that they are the checkpoint and artifact folders of a trial."""
+        """Rename the observed run's folders to the checkpoint and artifact folders of a trial."""
         pairs = [(self.checkpoints, spec.checkpoint_dir), (self.artifacts, spec.artifact_dir)]
         for folder, own in pairs:
             if folder.exists():  # If not, a sweep may have renamed it before it was killed.
@@ -320,29 +320,30 @@ class Observer:
         self._stopped_by: str | None = None
 
     def known(self) -> bool:
-        """Return whether the file has a completed run with the plan's code and fixed values.
+        """Return whether the notebook's completed run is already in the file.
 
-        `has_same_code` compares the code, together with the kernel and the number of CPUs.
+        The run must have had the plan's code, kernel, number of CPUs and fixed values.
         """
         earlier = self._earlier()
         return earlier is not None and earlier.state is TrialState.COMPLETED
 
     def _earlier(self) -> TrialMetadata | None:
-        """Return the metadata of the run that the file has.
+        """Return the metadata of an earlier run of the notebook in the file.
 
-        None if there is no such file, or if its code or fixed values are not those of the plan.
+        None if there is no such file, or if the run's code, kernel, number of CPUs or fixed values
+        are not those of the plan.
         """
         metadata = read_metadata(self._file) or BLANK
         is_same = metadata.fixed == as_json(self._plan.settings.fixed)
         return metadata if is_same and has_same_code(metadata, self._plan.fingerprint) else None
 
     def run(self) -> None:
-        """Run the notebook, unless it was run already.
+        """Run the notebook, unless the file already has a completed run of it.
 
         A run that was interrupted continues from its checkpoints, as a trial does.
 
         Raises:
-            FailedRunError: The notebook failed.
+            FailedRunError: The run did not complete.
         """
         if self.known():
             return
@@ -379,9 +380,10 @@ class Observer:
         return self._error() if outcome.reason is Reason.CELL_ERROR else outcome.message
 
     def _error(self) -> str:
-        """Return the last error of the notebook, with its cell.
+        """Return a text about the notebook's last error, with the number of its code cell.
 
-        If a score was shown before, the text says that trials can skip the failing cell.
+        If an earlier cell has shown a score, the text says that trials can skip the failing cell.
+        Empty if no cell has an error.
         """
         run = ObservedRun.read(self._file, self._plan.notebook)
         errors = [
@@ -403,9 +405,10 @@ class Observer:
         )
 
     def _where(self, error: str) -> str:
-        """Return, for the error message, where a notebook ran that lacked a module or a file.
+        """Return a clause for the error message about where the notebook ran.
 
-        Empty after other errors.
+        It names the Python interpreter if a module was missing, and the folder if a file was
+        missing. Empty for other errors.
 
         Args:
             error: Name of the error's class.
@@ -454,7 +457,7 @@ class Observer:
     # --- for the live table ---------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot | None:
-        """Return the progress of the run. None before it has begun."""
+        """Return the progress of the observed run. None before it has begun."""
         running = self._running
         if running is None:
             return None
@@ -476,11 +479,12 @@ def observe(notebook: ResearchNotebook, sweep_of: Callable[..., Sweep]) -> Obser
     """Run a notebook once, and return the scores that it has shown.
 
     Args:
-        sweep_of: Is called with settings and a notebook. Returns a sweep in a temporary folder.
+        sweep_of: Function that gets settings and a notebook, and returns a sweep with a temporary
+            output folder.
 
     Raises:
-        FailedRunError: the notebook failed.
-        NotebookError: The notebook has nothing to sweep, or showed no score.
+        FailedRunError: The run did not complete.
+        NotebookError: The notebook is not Python, or has no value that could be swept.
     """
     plan = sweep_of(settings_to_observe(notebook, "observed"), notebook=notebook).plan
     file = plan.paths.folder / OBSERVED_NAME

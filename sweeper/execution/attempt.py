@@ -1,4 +1,4 @@
-"""Make one attempt at a trial: wait for memory and a GPU, run the notebook, judge and store it."""
+"""Make one attempt at a trial: wait for memory and a GPU, run the notebook, store the outcome."""
 
 from __future__ import annotations
 
@@ -60,15 +60,16 @@ class Attempt:
         running: The running trial, which receives the reported scores and can be stopped.
         site: Kernels, memory, GPUs and disk that the trial uses.
         origin: How the kernel must be made: started or forked. None if the fork policy decides.
-        repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated for a proof
-            of forked kernels. None for a trial of the sweep, which has the limit `limits.trial`.
-        earlier: Metadata of a run of this trial that failed, whose checkpoint this run resumes if
-            there is one.
+        repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated to prove
+            that forked kernels give the same results. None for a trial of the sweep, which has the
+            limit `limits.trial`.
+        earlier: Metadata of a failed run, if this run repeats it in a fresh kernel. This run
+            resumes from the checkpoints of the failed run, if there are any. Otherwise None.
 
     Attributes:
         file: The executed notebook of the trial.
         result: Result of the kernel. Until the kernel has run, the result of a stopped trial.
-        outcome: Outcome of the trial. Until the run is judged, the outcome of a trial that an error
+        outcome: Outcome of the trial. Until it is decided, the outcome of a trial that an error
             of the sweeper has stopped. Replaced if the kernel was forked, and forking was not
             proven to give the same results.
     """
@@ -118,7 +119,7 @@ class Attempt:
         return self.outcome
 
     def prepare(self) -> None:
-        """Wait for memory and a GPU, then begin the executed notebook.
+        """Wait for memory and a GPU. Then record in the notebook's metadata that the trial begins.
 
         Raises:
             StoppedWaiting: The trial was stopped while it waited.
@@ -164,7 +165,7 @@ class Attempt:
         return result
 
     def judge(self) -> TrialOutcome:
-        """Return the outcome, from the scores, the kernel's ending and the memory that was used."""
+        """Decide the outcome from the scores, the kernel's ending and the memory that was used."""
         assert self._place is not None
         places, result = self._site.places, self.result
         was_short = places.ran_short(self._place)
@@ -191,7 +192,7 @@ class Attempt:
         return outcome
 
     def _notices(self) -> dict[Notice, tuple[str, ...]]:
-        """Return the names in the kernel's notices, such as overwritten files, by kind of notice.
+        """Return what the kernel has noticed: names of operations or files, by kind of notice.
 
         Leave out kinds without names. Leave out overwritten files whose names are not in the
         trials' code: such a name is assumed to differ between trials, so no other trial writes the
@@ -240,18 +241,19 @@ class Attempt:
     def verdict(self) -> Verdict:
         """Whether outcomes of kernels that were forked before the proof count.
 
-        This is the same for all attempts of this worker. It is `PENDING` until the proof or a
-        refusal to fork decides.
+        The proof is a test that forked kernels give the same results as fresh ones. The verdict is
+        the same for all attempts of this worker. It is `PENDING` until the proof has succeeded, or
+        it is decided to fork no kernels.
         """
         pool = self._site.pool
         return pool.policy.verdict(pool.fork_server.available)
 
     @property
     def is_disproven(self) -> bool:
-        """Whether the outcome of this attempt cannot count, because its fork will not be proven.
+        """Whether the outcome cannot count, because forking was not proven to change no result.
 
-        Its kernel was forked before the proof. Since then, the fork policy has decided to fork no
-        more kernels, for example because a forked kernel has changed results of this notebook.
+        True if the kernel was forked before the proof, and the fork policy has decided since then
+        to fork no more kernels. For example, a forked kernel has changed results of this notebook.
         """
         return self.is_early and self.verdict is Verdict.RUN_AGAIN
 
@@ -283,7 +285,10 @@ class Attempt:
         self._site.patience.attempt(self.file.write)
 
     def _note_proof(self) -> None:
-        """Record in the metadata how forking was proven, if the kernel was forked before that."""
+        """Record in the metadata what was proven about forked kernels, and by which trial.
+
+        Do this only if the kernel was forked before the proof, and the proof has succeeded.
+        """
         if self.is_early and self.verdict is Verdict.COUNTS:
             coverage = self._site.pool.policy.coverage(KernelOrigin(is_forked=True))
             self.file.note(proof=coverage.proof, proven_by=coverage.proven_by)

@@ -76,7 +76,7 @@ def _agree(first: Given, other: Given) -> bool:
 
 
 def _summaries(given: Given) -> set[float]:
-    """Return the numbers of a source any of which could be meant as the score.
+    """Return all numbers from a source that the notebook's author may have meant as the score.
 
     These are its final value, and the last, smallest, greatest and mean value of its points. Points
     that are NaN do not count. There is no mean if a point is infinite. Without points, only the

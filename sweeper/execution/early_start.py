@@ -40,14 +40,16 @@ _CHECKPOINTS = re.compile(r"\b(save_checkpoint|load_checkpoint|checkpoint_dir)\b
 #: not make the proof, because their stop also stops the run that is to be compared.
 _PATIENCE_S, _PATIENCE_OF_PRUNED_S = 2.0, 10.0
 _WAITS_FOR = "the proof of forked kernels"
-#: Only a trial that was not stopped (None), or that was pruned, waits for the proof.
+#: Only trials that were not stopped (None), and pruned ones, wait until it is proven that forking
+#: their kernel has changed no result.
 _NO_STOP = (None, StopReason.PRUNED)
 
 
 def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
-    """Start the zygote, from which kernels are forked, with the first trial, if that pays.
+    """Start the zygote, the process from which kernels are forked, before a kernel has run.
 
-    See `pays`. The zygote starts only if the notebook's code shows what it must import.
+    Do so only if no zygote was started before, if it pays (see `pays`), and if the code of a Python
+    notebook shows which modules the zygote must import.
 
     Args:
         site: Resources that the trials of this machine use.
@@ -69,10 +71,11 @@ def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
 
 
 def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
-    """Predict, before any kernel has run, whether it pays to fork kernels with an early start.
+    """Predict whether it pays to start the zygote (process to fork from) before a kernel has run.
 
-    It pays if it saves time and no checkpoint of a trial can be lost. With `kernels: fork`, none
-    can be lost, because no proof is needed.
+    Kernels are then forked before the proof that forking changes no result. It pays if it saves
+    time and no checkpoint of a trial can be lost. With `kernels: fork`, none can be lost, because
+    no proof is needed.
 
     Args:
         workload: What the trials have in common.
@@ -88,9 +91,10 @@ def pays(workload: Workload, running: RunningTrial, slots: int) -> bool:
 
 
 def origin_of(site: Site, spec: TrialSpec, running: RunningTrial) -> KernelOrigin | None:
-    """Return how the kernel of a trial must be made: started, or forked before the proof.
+    """Return how a trial's kernel must be made: started, or forked before the proof.
 
-    Return None if the fork policy decides later, when the kernel is made.
+    The proof is a test that forking changes no result. Return None if the fork policy decides
+    later, when the kernel is made.
 
     Args:
         site: Resources that the trials of this machine use.
@@ -108,7 +112,7 @@ def origin_of(site: Site, spec: TrialSpec, running: RunningTrial) -> KernelOrigi
 
 
 def withhold(site: Site, attempt: Attempt) -> None:
-    """Wait for the proof of forked kernels, if an attempt's kernel was forked before the proof.
+    """Wait for the proof that forking changes no result, if the kernel was forked before it.
 
     If forking was not proven, replace the attempt's outcome, so that the trial runs again. While
     the trial waits, its slot is free, and its outcome is in memory only. So if the sweep is killed,
@@ -140,7 +144,7 @@ def withhold(site: Site, attempt: Attempt) -> None:
 
 
 def _has_verdict(site: Site, attempt: Attempt) -> bool:
-    """Wait until it is known whether outcomes of kernels that were forked before the proof count.
+    """Wait for the decision whether outcomes of kernels that were forked before the proof count.
 
     If no other trial makes the proof, this trial makes it.
 

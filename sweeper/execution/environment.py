@@ -89,14 +89,14 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def python_of(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, Any] | None:
-    """Describe a Python: `implementation`, `version`, `executable` and `packages`.
+    """Describe a Python interpreter: `implementation`, `version`, `executable` and `packages`.
 
     Args:
-        interpreter: Command of the Python, with options.
+        interpreter: Command of the interpreter, with options.
         env: Environment variables of its process.
 
     Returns:
-        The description, or None if the Python does not answer.
+        The description, or None if the interpreter does not answer.
     """
     said = _output([*interpreter, str(_PROBE)], env) if interpreter else None
     if said is None:
@@ -109,7 +109,9 @@ def python_of(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, A
 
 
 def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the git commit, and whether tracked files differ from it. None without a repository.
+    """Return the git commit, and whether tracked files differ from it.
+
+    Return None if the folder is in no repository, if there is no commit, or if git is missing.
 
     Args:
         folder: Folder in the repository.

@@ -86,10 +86,9 @@ def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
 
 
 def changed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
-    """Return the names whose value in this trial differs from that in trials that begin now.
+    """Return names of params that the parameters file no longer sets as when the trial began.
 
-    Such names exist only if the parameters file was changed after the trial began: a name was moved
-    to `fixed`, or removed from `fixed` or the search space.
+    These params were since moved to `fixed`, or removed from `fixed`, `inputs` or the search space.
     """
     own, fixed = own_params(workload, spec).keys(), spec.fixed.keys()
     return sorted((own - workload.own_names) | (fixed - workload.settings.fixed.keys()))

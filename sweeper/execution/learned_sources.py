@@ -12,7 +12,9 @@ from ..trials import ScoreRank
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedSources:
-    """Learns which source gives each score, so that later trials are judged by that source.
+    """Learns which source, such as a report or a variable, gives each score.
+
+    While later trials run, values from a source with a lower priority do not count as the score.
 
     Attributes:
         settings: Settings of the sweep.

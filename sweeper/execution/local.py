@@ -122,10 +122,10 @@ class _Trials:
                 begun.result()
 
     def all_ended_in_slots(self) -> bool:
-        """Wait for frozen trials that end without a slot. Return False if there were any.
+        """Wait for trials that end without a slot. Return False if there were any.
 
-        Such a trial has to run again if its kernel died while it was frozen. So the caller serves
-        all slots once more.
+        Such a trial may have to run again, for example if its kernel died while it was frozen. So
+        the caller then calls `serve` for all slots once more.
         """
         ending, has_ended = list(self._begun.values()), self._has_ended_elsewhere
         self._begun.clear()

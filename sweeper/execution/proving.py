@@ -27,10 +27,10 @@ _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 
 
 def prove_forking(site: Site, running: RunningTrial) -> None:
-    """Prove that kernels may be forked, if a proof is due; see `ForkPolicy.prove`.
+    """Prove that forked kernels give the same results, if the proof is due.
 
-    First wait, for a limited time, while the zygote imports libraries or another slot makes the
-    proof.
+    `ForkPolicy.prove` says when it is due. First wait, for a limited time, while the zygote (the
+    process from which kernels are forked) imports libraries, or another slot makes the proof.
 
     Args:
         site: Resources that the trials of this machine use.
@@ -45,7 +45,9 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
 
 
 def prove(site: Site, running: RunningTrial) -> None:
-    """Prove that kernels may be forked, if a proof is due. Do not wait for a proof in progress.
+    """Prove that forked kernels give the same results, if the proof is due.
+
+    Do nothing while another slot makes the proof.
 
     Args:
         site: Resources that the trials of this machine use.
@@ -74,10 +76,11 @@ def is_usual(site: Site, spec: TrialSpec) -> bool:
 
 
 def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
-    """Learn from a completed trial, unless `is_usual` excludes it.
+    """Use a completed trial for the proof of forked kernels, or for advice on the tag `shared`.
 
-    A trial in a fresh kernel is offered as the reference of the proof. The times of a trial in a
-    forked kernel show which cells to tag `shared`, which lets them run once for all trials.
+    Do nothing if the trial has not completed, or if `is_usual` excludes it. A trial in a fresh
+    kernel is offered as the reference, which forked kernels repeat for the proof. The times of the
+    cells in a forked kernel show which cells to tag `shared`, so that they run once for all trials.
 
     Args:
         site: Resources that the trials of this machine use.

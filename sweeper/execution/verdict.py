@@ -142,8 +142,8 @@ def fault_of(result: KernelResult) -> Fault | None:
 def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
     """Return the outcome of a trial that an error of the sweeper has ended, and log the error.
 
-    The trial has failed. It is only stopped, so that it runs again, if the machine may be the
-    cause.
+    The outcome is a failure. If the machine may be the cause, the trial counts as stopped instead,
+    so that it runs again.
     """
     _log.exception("trial %s", spec.run_id)
     message = f"{type(error).__name__}: {error}"
@@ -172,7 +172,7 @@ def full_again(outcome: TrialOutcome, spec: TrialSpec) -> TrialOutcome:
     """Return a failure if a trial has found a full disk twice in a row, else the given outcome.
 
     A full disk stops the sweep, and the next sweep runs the trial again. If the trial itself fills
-    the disk, because of its params, no sweep would get beyond it.
+    the disk, because of its params, it would stop every sweep.
     """
     if outcome.reason is not Reason.FILE or spec.continues is None:
         return outcome
@@ -250,7 +250,7 @@ def _why_source_failed(
 
 
 def _why_missing(file: ExecutedNotebook, name: str, scraped: Scraped) -> str:
-    """Return that no source gave a score, and a remedy."""
+    """Return a message that no source gave the score, with a remedy."""
     found = ", ".join(scraped.scores) or "no score at all"
     language = file.node.metadata.get("language_info", {}).get("name", "python")
     if language == "python":

@@ -85,7 +85,7 @@ class Workload:
 
     @property
     def own_names(self) -> frozenset[str]:
-        """Names whose values differ between trials: swept names, inputs, `seed` and `run_id`.
+        """Names of params that differ between trials: swept params, inputs, `seed` and `run_id`.
 
         Names in `fixed` are left out. So are `seed` and `run_id` if the notebook has no variable of
         this name that a trial can set.

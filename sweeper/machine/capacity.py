@@ -124,7 +124,7 @@ def shares_memory_with(pid: int, root: Path = _ROOT) -> bool:
 
 
 def _free_memory(root: Path) -> Iterator[tuple[int, Path | None]]:
-    """Yield the free bytes of the machine, then those that each memory limit still allows.
+    """Yield how many bytes the machine has free, then how many each memory limit leaves free.
 
     Each number comes with the folder of the control group that sets the limit. The folder is None
     for the whole machine.
@@ -153,9 +153,9 @@ def raise_descriptor_limit() -> None:
 
 
 def check_descriptors(jobs: int) -> None:
-    """Check that this process may open as many files as a number of trials at once need.
+    """Check that this process may open enough files to run `jobs` trials at once.
 
-    libzmq would abort the process when no more files can be opened.
+    Otherwise, libzmq would abort the process as soon as it could open no further file.
 
     Raises:
         SettingsError: The system's hard limit of open files is too low.
@@ -174,10 +174,10 @@ def check_descriptors(jobs: int) -> None:
 
 
 def has_descriptors() -> bool:
-    """Return whether this process has enough file descriptors left for freezing a trial.
+    """Return whether this process has enough file descriptors left for freezing (pausing) a trial.
 
-    This is so while less than three quarters (`_MOST_IN_USE`) of the allowed ones are in use, or if
-    their number is not limited. The last quarter is for trials that begin.
+    It has enough while less than three quarters (`_MOST_IN_USE`) of the allowed descriptors are in
+    use, or if there is no limit. The last quarter is for trials that begin.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = len(os.listdir("/dev/fd"))
@@ -185,10 +185,10 @@ def has_descriptors() -> bool:
 
 
 def has_tasks(root: Path = _ROOT) -> bool:
-    """Return whether enough processes and threads are left for freezing a trial.
+    """Return whether enough processes and threads are left for freezing (pausing) a trial.
 
-    This is so while less than three quarters (`_MOST_IN_USE`) of the allowed ones are in use. Their
-    number is limited by control groups, and for each user but root by `ulimit -u`.
+    Enough are left while less than three quarters (`_MOST_IN_USE`) of the allowed number are in
+    use. Control groups limit this number. `ulimit -u` limits it for each user except root.
     """
     for folder in _control_groups(root, "pids"):
         limit = _read(folder / "pids.max")
@@ -215,8 +215,8 @@ def _threads_of_user(root: Path) -> int:
 def oom_kills(root: Path = _ROOT) -> int:
     """Return how many processes the system has killed so far because memory ran out.
 
-    Only processes in the control group of this process count, which includes its children. If the
-    control group has no such count, the processes of the whole machine count.
+    This is the count of the innermost control group of this process that has one. The group also
+    contains the children of this process. Without such a group, it is the count of the machine.
     """
     for folder in _control_groups(root, "memory"):
         for name in ("memory.events", "memory.oom_control"):  # Versions 2 and 1 of control groups.

@@ -30,7 +30,7 @@ class Claim:
         claim_bytes: Memory of the GPU that is reserved for the trial, whether it is used or not.
         used_bytes: Memory of the GPU that the trial uses now. Equal to `claim_bytes` if it cannot
             be measured.
-        pid: Process of the other sweep that has made the reservation. None for this sweep.
+        pid: Process id of the sweep that has made the reservation. None if it is this sweep.
     """
 
     claim_bytes: int

@@ -77,16 +77,20 @@ class Room:
 
     @property
     def is_unused(self) -> bool:
-        """Whether no trial is on the GPU, of this sweep or of another one."""
+        """Whether neither this sweep nor another sweep of the user has a trial on the GPU."""
         return not self.places and not self.others
 
     @property
     def is_empty(self) -> bool:
-        """Whether no trial is on the GPU, and other programs use almost nothing of it."""
+        """Whether no trial is on the GPU, and at least 95 % of its usable memory is free."""
         return self.is_unused and self.free_bytes >= _EMPTY_SHARE * self.usable_bytes
 
     def without(self, is_gone: Callable[[Place], bool]) -> Room:
-        """Return the figures as if this sweep's trials for which `is_gone` is True were gone."""
+        """Return the figures that the GPU would have without some trials of this sweep.
+
+        Args:
+            is_gone: Returns whether to leave out a trial, given its device assignment.
+        """
         gone = [place for place in self.places if is_gone(place)]
         freed = sum(place.claim(self.gpu, self.usable_bytes).claim_bytes for place in gone)
         places = [place for place in self.places if place not in gone]
@@ -116,7 +120,7 @@ class GpuMemory:
         mps: MPS, which lets trials on one GPU compute at the same time.
 
     Attributes:
-        gpus: GPUs that trials may use, also those that have failed.
+        gpus: GPUs that trials may use, including those that have failed since.
         places: Device assignments of the trials that run on this machine.
     """
 
@@ -164,7 +168,7 @@ class GpuMemory:
         return [place for place in self.places if gpu in place.gpus and not place.is_off]
 
     def publish(self) -> None:
-        """Tell the user's other sweeps what this sweep reserves."""
+        """Publish the memory reservations of this sweep to the user's other sweeps."""
         if self.gpus:
             self._claims.write({gpu.uuid: self._claims_on(gpu) for gpu in self.gpus})
 
@@ -275,9 +279,10 @@ class GpuMemory:
         self._largest_bytes = max(self._largest_bytes or 0, peak_bytes)
 
     def claim_bytes(self, place: Place) -> int | None:
-        """Return how many bytes of a GPU a trial must reserve to begin, or to return to its GPU.
+        """Return how many bytes of a GPU must be reserved for a trial.
 
-        None stands for the whole GPU. The call itself reserves nothing.
+        None stands for the whole GPU. The call itself reserves nothing. A trial whose GPU memory
+        was moved to host memory needs at least its earlier peak.
         """
         claim_bytes = self._new_claim_bytes(place)
         if place.is_off:
@@ -297,10 +302,11 @@ class GpuMemory:
         return self._per_trial > 1 or place.spec.alone_on is not None
 
     def rooms(self, place: Place) -> list[Room]:
-        """Return the memory of the GPUs on which a trial may begin, or to which it returns.
+        """Return the memory of the GPUs on which a trial may begin.
 
-        A trial that must run alone ran out of memory before. So it does not begin on a GPU that can
-        give it clearly less memory than another one.
+        A trial whose GPU memory was moved to host memory may only return to its earlier GPU. A
+        trial that must run alone has usually run out of memory before. So it does not begin on a
+        GPU that can give it clearly less memory (`_SMALL`) than another one.
         """
         gpus = place.gpus if place.is_off else self.gpus
         measured = [self.measure(gpu) for gpu in gpus]
@@ -360,7 +366,10 @@ class GpuMemory:
         return room.is_empty and (place.is_off or not self.is_small(room.gpu))
 
     def is_small(self, gpu: Gpu) -> bool:
-        """Return whether another GPU of the sweep has clearly more memory than this one."""
+        """Return whether a GPU has less than 90 % of the memory of another working GPU.
+
+        False if each trial gets several GPUs.
+        """
         if self._per_trial > 1:
             return False
         sizes = [other.memory_bytes for other in self.gpus if self.works(other)]
@@ -368,7 +377,7 @@ class GpuMemory:
 
 
 def in_gb(n_bytes: int | None) -> str:
-    """Return a memory reservation in words. None stands for a whole GPU."""
+    """Return a number of bytes as text, such as `9.0 GB`. Return `all` for None, a whole GPU."""
     return "all" if n_bytes is None else f"{n_bytes / 1e9:.1f} GB"
 
 
@@ -403,7 +412,7 @@ def _by_kernel(used_by: Mapping[int, int], kernels: Collection[int | None]) -> C
 
 
 def _kernel_of(pid: int, kernels: Collection[int | None]) -> int | None:
-    """Return the kernel that has started a process, directly or indirectly. None if none has.
+    """Return the id of the kernel that started a process, directly or indirectly. None if none did.
 
     A kernel leads a session, in which a process stays even if its parent has ended. A shell command
     such as `!python train.py` has a session of its own, but is a descendant of the kernel.

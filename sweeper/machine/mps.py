@@ -112,7 +112,7 @@ class Mps:
                     _log.warning(message, gpu.uuid, why, _TURNS)
 
     def close(self) -> None:
-        """End the daemons after all kernels have ended.
+        """End the daemons. Call this after all kernels have ended.
 
         If a daemon does not end, the sweep's guard process kills it.
         """

@@ -52,7 +52,10 @@ class Nvml:
     """The GPUs that NVIDIA's driver knows: none if there is no driver. Does not initialise CUDA."""
 
     def installed(self) -> Sequence[Gpu]:
-        """Return all GPUs in the order of the bus. A GPU that MIG has split is listed as parts."""
+        """Return the working GPUs in the order of nvidia-smi.
+
+        For a GPU that MIG has split, return its parts instead.
+        """
         return [
             Gpu(
                 uuid=uuid,

@@ -1,4 +1,4 @@
-"""What one trial has on its machine: its GPUs, its memory reservation and its measured peak."""
+"""The device assignment of one trial: its GPUs, memory reservation and measured memory peak."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place:
             driver has refused to move this memory to host memory.
         is_off: Whether the trial is frozen and its GPU memory was moved to host memory.
         has_run: Whether the notebook has stopped running, so that the kernel is shutting down.
-        has_ended: Whether the kernel has ended, too.
+        has_ended: Whether the trial has ended, and its memory reservation was withdrawn.
         pids: Ids of the trial's processes whose GPU memory was moved to host memory.
         look: Event that makes a waiting trial check again whether it can begin.
     """
@@ -102,7 +102,9 @@ class Place:
         return Claim(claim_bytes=claim_bytes, used_bytes=self._taken.get(gpu.uuid, claim_bytes))
 
     def watch(self, busy_share: float | None, look_s: float, settled_s: float) -> None:
-        """Update whether the trial's peak of GPU memory is known. Call this once per check.
+        """Update `has_shown`: whether the trial's peak of GPU memory is known.
+
+        Call this at each check, every `look_s` seconds.
 
         Args:
             busy_share: Share of the time since the last check in which the GPU was busy. None if

@@ -88,7 +88,7 @@ class Wait:
 
     Attributes:
         what: What the trial waits for. Users are told whenever it changes.
-        details: Figures and names about it, which change often. May be empty.
+        details: Figures and names that explain the wait, and change often. May be empty.
         is_for_others: Whether no trial of this sweep runs, so that the sweep waits for other sweeps
             or programs.
         blocked: Frozen (paused) trials that use what the trial waits for.
@@ -301,10 +301,10 @@ class Places:
             _log.warning("%s; the sweep continues without it", why)
 
     def machine_of(self, place: Place) -> Machine:
-        """Return the functions that are called when a trial is frozen or thawed on this machine.
+        """Return the functions that are called when a trial is frozen (paused) or thawed.
 
-        Two of them return why the trial cannot be frozen now, and whether its GPU memory can be
-        moved to host memory. The two others move this memory there and back (see `Machine`).
+        `blocked` returns why the trial cannot be frozen now, and `can_leave_gpu` whether its GPU
+        memory can be moved to host memory. `leave_gpu` and `return_to_gpu` move it there and back.
         """
         return Machine(
             blocked=partial(self._blocked, place),
@@ -333,7 +333,9 @@ class Places:
             return Blocked() if self._queue else None
 
     def _blocked_for(self, place: Place, other: Place) -> Blocked | None:
-        """Return why a trial cannot be frozen for another one that needs a GPU. None if it can.
+        """Return why no other trial could begin on a GPU if a trial were frozen (paused).
+
+        Return None if another trial could begin.
 
         Args:
             place: Device assignment of the trial to freeze.
@@ -357,10 +359,10 @@ class Places:
         return Blocked() if does_wait else self._blocked_on_gpu(other, rooms)
 
     def _blocked_on_host(self) -> Blocked:
-        """Return all frozen trials, because they use what another trial lacks on this machine.
+        """Return all frozen (paused) trials, because they use resources that another trial lacks.
 
-        They use host memory, open files, processes and threads. While any kernel is shutting down,
-        return no trial, because its end will free some of these.
+        The resources are host memory, open files, processes and threads. While any kernel is
+        shutting down, return no trial, because the kernel's end will free some of them.
         """
         places = self._gpus.places
         if any(place.is_ending for place in places):
@@ -368,11 +370,11 @@ class Places:
         return Blocked(by=[place.running.control for place in places if place.is_frozen])
 
     def _blocked_on_gpu(self, place: Place, rooms: Sequence[Room]) -> Blocked:
-        """Return the frozen trials whose GPU memory a trial needs.
+        """Return the frozen (paused) trials whose GPU memory a trial needs to begin.
 
-        Return no trials if the trial can begin as soon as ending kernels are gone or the memory
-        peaks of running trials are known. Return no trials also if the trial could not begin even
-        without the frozen trials.
+        Return no trials in two cases. First, the trial can begin without their memory, as soon as
+        ending kernels are gone or the memory peaks of running trials are known. Second, it could
+        not begin even if the frozen trials were gone.
 
         Args:
             place: Device assignment of the trial.
@@ -416,8 +418,8 @@ class Places:
     def _movable_bytes(self, place: Place) -> int | None:
         """Return how many bytes of a trial's GPU memory can be moved to host memory.
 
-        Return None if they cannot be moved. This is also so while the whole GPU is reserved for the
-        trial, because the peak of its GPU memory is not known then.
+        Return None if they cannot be moved. They cannot be moved while the whole GPU is reserved
+        for the trial, because the peak of its GPU memory is not known then.
         """
         if self._checkpoints is None or place.stays or place.claim_bytes is None:
             return None
@@ -430,7 +432,7 @@ class Places:
             return moved_bytes is not None and self._has_host_memory(place, more_bytes=moved_bytes)
 
     def _leave(self, place: Place) -> bool:
-        """Move a frozen trial's GPU memory to host memory. Return whether the driver did it.
+        """Move a frozen (paused) trial's GPU memory to host memory. Return whether it was moved.
 
         If the driver fails halfway, the trial's processes cannot continue. Then they are killed,
         and the trial runs again.
@@ -501,11 +503,11 @@ class Places:
         fault: Fault | None = None,
         torch_bytes: int | None = None,
     ) -> TrialOutcome:
-        """Return the outcome of a trial that has ended, with its use of GPUs and the final reason.
+        """Return the final outcome of a trial that has ended, with its use of GPUs.
 
-        Whether other trials used the same memory or GPU decides the reason of a failure. Also
-        remember the peak of a trial that completed or was pruned, because it decides how much
-        memory later trials reserve.
+        The state and reason of a failed trial depend on whether other trials used the same memory
+        or GPU. Also remember the memory peak of a trial that completed or was pruned, because it
+        decides how much memory later trials reserve.
 
         Args:
             place: Device assignment of the trial.
@@ -619,7 +621,7 @@ class Places:
                 self._leave_queue(place)
 
     def _log_wait(self, place: Place, wait: Wait) -> None:
-        """Log what a trial waits for. Warn of the first wait for other sweeps and programs."""
+        """Log what a trial waits for. The first wait for other sweeps or programs is a warning."""
         warns = wait.is_for_others and not self._has_told
         self._has_told |= warns
         level = logging.WARNING if warns else logging.INFO
@@ -665,7 +667,7 @@ class Places:
             return self._begin_on_gpus(place)
 
     def _wait_for_machine(self, place: Place) -> Wait | None:
-        """Return what a trial waits for if this trial, or a running one, must run alone.
+        """Return what a trial waits for if it or a running trial must have the machine alone.
 
         Return None if the trial need not wait for this reason.
         """
@@ -726,7 +728,7 @@ class Places:
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
 
     def _note_start(self, place: Place, rooms: Sequence[Room]) -> None:
-        """Store what a trial gets when it begins, and whether others use its GPU at that moment.
+        """Store the environment and memory limit of a new trial, and whether others use its GPU.
 
         Do not call this when a frozen trial returns to its GPU.
         """
@@ -745,7 +747,7 @@ class Places:
             place.used_before_bytes = rooms[0].foreign_bytes
 
     def _watch(self) -> None:
-        """Check the GPU memory of all trials at intervals, until no trial is left."""
+        """Check the GPU memory of all trials at intervals, until no trial has a GPU."""
         while True:
             with self._lock:
                 gpus = {gpu.uuid: gpu for place in self._gpus.places for gpu in place.gpus}

@@ -22,7 +22,7 @@ _LOCK_MS = 2000
 
 
 class DriverError(Exception):
-    """The driver refused to change where a process keeps its GPU memory."""
+    """The driver refused to lock or unlock a process, or to move its GPU memory."""
 
 
 class SuspensionError(Exception):
@@ -53,7 +53,7 @@ class CudaCheckpoints:
         return None
 
     def lock(self, pid: int) -> None:
-        """Let the process's submitted work end, and block its further calls of CUDA."""
+        """Block further CUDA calls of a process, and let its submitted work end within 2 s."""
         _call(pid, "lock", timeout_ms=_LOCK_MS)
 
     def checkpoint(self, pid: int) -> None:
@@ -61,7 +61,7 @@ class CudaCheckpoints:
         _call(pid, "checkpoint")
 
     def restore(self, pid: int) -> None:
-        """Copy the memory back to the same GPU. The process is still locked."""
+        """Copy the memory of a locked process back to the same GPU. The process stays locked."""
         _call(pid, "restore")
 
     def unlock(self, pid: int) -> None:

@@ -35,7 +35,7 @@ def insist(write: Callable[[], T], *, is_patient: bool = True) -> T:
         is_patient: Whether the call is repeated in a trial, for `PATIENCE_S` seconds.
 
     Raises:
-        OSError: The call still fails after this time.
+        OSError: The last call failed.
     """
     until_s = time.monotonic() + PATIENCE_S
     is_told = False
@@ -53,9 +53,9 @@ def insist(write: Callable[[], T], *, is_patient: bool = True) -> T:
 
 
 def _is_of_the_source(error: OSError) -> bool:
-    """Return whether a copy of a folder failed because one of its files is missing.
+    """Return whether copying a folder failed because a file in the folder does not exist.
 
-    For example, a symbolic link in it has no target. It is no use to repeat such a copy.
+    For example, a symbolic link has no target. Such a copy is not repeated: it would fail again.
     """
     if not isinstance(error, shutil.Error):
         return False

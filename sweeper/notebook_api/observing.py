@@ -41,7 +41,13 @@ _OF_MACHINE = "system/"
 
 
 def observe(module: Any) -> None:
-    """Use the logs of a module's library as reports from now on, if the library is known."""
+    """Use the logs of a library as reports from now on, if the sweep has asked for this.
+
+    In a sweep, MLflow's calls are directed into the trial's run even if it has not asked.
+
+    Args:
+        module: Imported module whose name is a key of `_LIBRARIES`.
+    """
     known, name = _how_to_observe(), module.__name__
     if name in _acted_on or not known:
         return
@@ -51,10 +57,9 @@ def observe(module: Any) -> None:
 
 
 def _how_to_observe() -> dict[str, Any]:
-    """Return how the sweep wants this notebook's libraries to be observed.
+    """Return the JSON in `OBSERVED_VARIABLE`: how to use logs of this notebook's libraries.
 
-    The keys are those of the JSON in `OBSERVED_VARIABLE`. There are none in a notebook that is run
-    by hand.
+    It is empty in a notebook that is run by hand.
     """
     known: dict[str, Any] = json.loads(os.environ.get(OBSERVED_VARIABLE, "{}"))
     return known
@@ -66,7 +71,7 @@ def _report(
     values: Mapping[Any, Any],
     source: PointSource = PointSource.OBSERVED,
 ) -> None:
-    """Send the sweep those values of a library that are numbers.
+    """Send the sweep the numbers among the values that a library has logged.
 
     If several libraries use the same name for a metric, only the values of the first library are
     reported.
@@ -133,7 +138,8 @@ def _replace(owner: Any, name: str, substitute: _Substitute) -> None:
     Args:
         owner: Class or module of the function.
         name: Name of the function.
-        substitute: Function that takes its place.
+        substitute: Function that is called instead. It gets a function that makes the original
+            call, and the arguments by name.
     """
     function = getattr(owner, name)
     parameters = signature(function)
@@ -460,7 +466,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _survive_the_server(client_class: Any, run: _RunOfTrial) -> None:
-    """Let no call about the trial's run fail because MLflow is unavailable.
+    """Keep MLflow calls about the trial's run from failing while MLflow is unavailable.
 
     MLflow's client repeats a call for about four minutes. After that, the rest of what the notebook
     logs goes to the temporary folder. The sweep receives the metrics as points in any case.

@@ -35,11 +35,12 @@ class _Group:
 
 
 class Arguments:
-    """Finds the arguments, dict items and parameter defaults of a notebook that have plain values.
+    """Finds arguments, dict items and parameter defaults with plain values, such as `0.1`.
 
-    Keyword arguments count, and positional arguments if the names of their parameters are known. An
-    argument that a call leaves out counts if its default is known. A command line option has the
-    name by which code reads its value: `lr` for `--lr`, because code reads `args.lr`.
+    It finds a positional argument if it is the first one, or if the name of its parameter is known.
+    It finds an argument that a call leaves out if the argument's default is known. A command line
+    option has the name by which code reads its value: `lr` for `--lr`, because code reads
+    `args.lr`.
 
     Args:
         cells: All code cells.
@@ -53,7 +54,10 @@ class Arguments:
         self._options = next(_parsed_into(cells), "")
 
     def of(self, cell: Cell) -> Iterator[tuple[str, Assignment]]:
-        """Yield the plain values of a cell, each under all names by which a trial can set it.
+        """Yield the arguments, dict items and defaults of a cell, each under all its names.
+
+        Only those with a plain value, such as `0.1`, are yielded. Whether a trial can set a name is
+        not checked.
 
         The short name is that of the parameter or key alone, such as `lr`. An argument that a call
         leaves out has no short name. A longer name begins with an owner and a dot, such as
@@ -64,7 +68,8 @@ class Arguments:
         - the variable that gets the parsed options of a command line, such as `args`
         - the cell, such as `cell12`
 
-        The name of a function alone means the first argument of its calls.
+        The name of a called function alone, such as `Dropout`, means the first argument of its
+        calls.
 
         Yields:
             Each name with the place of its value in the notebook.
@@ -169,7 +174,7 @@ def _flags(call: ast.Call) -> list[str]:
 
 
 def is_parsing(node: ast.AST | None) -> bool:
-    """Return whether a node is a call that parses a command line."""
+    """Return whether a node is a call of `parse_args` or `parse_known_args`."""
     return isinstance(node, ast.Call) and last_name(node.func) in _PARSING
 
 

@@ -15,7 +15,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations
 from typing import Any
 
 from ..errors import NotebookError
@@ -85,7 +85,7 @@ class Assignments:
         """Add names such as `cell12.lr` for variables that the notebook assigns more than once.
 
         Such a name is added for each cell that assigns the variable exactly once at the top level,
-        if this assignment gives it a plain value.
+        if this assignment gives it a plain value, such as `0.1`.
         """
         for name, found in self._found.items():
             if len(found) == 1:
@@ -117,10 +117,10 @@ class Assignments:
 
     @cached_property
     def _set_again(self) -> Mapping[ast.expr, Place]:
-        """Where the notebook itself replaces a value by `GridSearchCV`, `set_params` or the like.
+        """Where a call in the notebook, such as `GridSearchCV` or `set_params`, replaces a value.
 
         The keys are the syntax tree nodes of the replaced values. Options that the notebook passes
-        to `parse_args` replace defaults, so these count, too.
+        to `parse_args` replace the defaults of these options, so such calls are included.
         """
         return {**set_again(self.cells), **given_options(self.cells)}
 
@@ -162,7 +162,10 @@ class Assignments:
         return [place for place in self._found.get(name, ()) if not place.block]
 
     def places(self, name: str) -> list[Assignment]:
-        """Return the places of the plain values that a trial replaces if it sets a name."""
+        """Return the places of the plain values that a trial replaces if it sets a name.
+
+        A plain value is a literal such as `0.1`.
+        """
         found = self.at_top(name) or self._arguments.get(name, [])
         return [place for place in found if place.is_plain]
 
@@ -179,12 +182,12 @@ class Assignments:
                     begin = (place.cell, value.lineno, value.col_offset)
                     end = (place.cell, value.end_lineno or 0, value.end_col_offset or 0)
                     spans.append((begin, end, name))
-        for (_, end, outer), (begin, _, inner) in pairwise(sorted(spans)):
+        for (_, end, outer), (begin, _, inner) in combinations(sorted(spans), 2):
             if begin < end:
                 yield inner, outer
 
     def plain_value(self, name: str) -> Any:
-        """Return the plain value that the notebook gives to a name.
+        """Return the plain value, such as `0.1`, that the notebook gives to a name.
 
         Returns:
             None if the notebook gives the name no plain value, or if this value is None.
@@ -240,7 +243,10 @@ class Assignments:
         return names
 
     def knows(self, name: str) -> bool:
-        """Return whether the notebook assigns a name anywhere, or has an argument of this name."""
+        """Return whether the notebook assigns a name, or has such an argument, key or attribute.
+
+        An argument, key or attribute is known only if its value is plain, such as `0.1`.
+        """
         return bool(self._found.get(name) or self._arguments.get(name))
 
     def bound_in(self, name: str) -> Place | None:
@@ -391,8 +397,8 @@ class Assignments:
             place: The assignment of the variable in this cell.
 
         Returns:
-            None if a trial can: no later code gives the variable another value, or code may read
-            the trial's value before that.
+            None if a trial can set it: no later code gives the variable another value, or code
+            may read the trial's value before later code replaces it.
         """
         variable = name.rpartition(".")[2]
         at = (place.cell, place.index)
@@ -447,8 +453,8 @@ class Assignments:
 
         Args:
             place: Assignment of the value.
-            lines: Pairs of cell number and line. Of the calls that may override a default, only
-                those that begin there count. None if all calls count.
+            lines: Pairs of cell number and line. Calls of the function with this default that
+                begin elsewhere are ignored. None if no call is ignored.
         """
         if self._other_value(place):
             return True
@@ -546,10 +552,10 @@ def _are_numbers(node: ast.expr | None) -> bool:
 
 
 def _rank(place: Assignment) -> int:
-    """Return the rank of a value. Of the values of one name, only those of the lowest rank count.
+    """Return the rank of a value. Of a name's values, a trial replaces those with the lowest rank.
 
-    A value that an assignment, a call or a dict states has priority over the default of a parameter
-    in the notebook. Both have priority over an argument that a call leaves out.
+    The rank is 0 for a value that an assignment, a call or a dict states, 1 for the default of a
+    parameter in the notebook, and 2 for an argument that a call leaves out.
     """
     if isinstance(place.value, LeftOut):
         return _LEFT_OUT
@@ -610,13 +616,14 @@ def assigned_only(source: str) -> list[str]:
 def with_values(
     sources: Sequence[str], values: Mapping[str, Any], as_code: Callable[[Any], str]
 ) -> list[str]:
-    """Replace the plain values of names in cells.
+    """Replace the plain values (literals such as `0.1`) that cells give to names.
 
     A comment on each changed line states the original value.
 
     Args:
         sources: Sources of all code cells.
-        values: New values by name. Names without a plain value in the cells are ignored.
+        values: New values by name, such as `lr` or `Adam.lr`. Names that have no plain value in the
+            cells are ignored.
         as_code: Function that returns the Python code of a value.
 
     Returns:

@@ -19,9 +19,10 @@ from .syntax import Named, items_of, keywords_of, part_of
 
 
 def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Yield the attributes that get a plain value at the top level, in a class or its `__init__`.
+    """Yield the attributes to which a cell assigns a plain value, such as `0.1`.
 
-    Items with text keys, such as `cfg["lr"] = 0.1`, count as attributes.
+    The assignment is at the top level, in the body of a class or in its `__init__`. At the top
+    level, items with text keys, such as `cfg["lr"] = 0.1`, count as attributes.
 
     Yields:
         The name with its class or object in front, as in `CFG.lr`, and the assignment.
@@ -45,7 +46,7 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def _owned(statement: ast.stmt) -> Iterator[tuple[str, str, ast.expr, ast.expr]]:
-    """Yield the attributes of variables to which a statement assigns a plain value.
+    """Yield the attributes of variables to which a statement assigns a plain value: `cfg.lr = 0.1`.
 
     Yields:
         The variable, the name of the attribute, the target and the value.
@@ -78,7 +79,7 @@ def _owned_by_class(statement: ast.ClassDef) -> Iterator[tuple[str, str, ast.exp
 def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     """Yield the local variables of functions and methods that are bound once, to a plain value.
 
-    Statements such as `lr *= 2` do not count.
+    A plain value is a literal such as `0.1`. Statements such as `lr *= 2` do not count as bindings.
 
     Yields:
         The name with its function in front, as in `train.lr`, and the assignment. A variable of
@@ -128,7 +129,8 @@ class Write(Place):
         owner: Code of the object or dict, such as `cfg`, or `cfg.optimizer` for an inner one. Empty
             for other code, such as the result of a call.
         key: Name of the attribute, or key of the item.
-        node: The target, or the whole code, as in `cfg.update(lr=3)` or `cfg |= {"lr": 3}`.
+        node: The target of the assignment or `del`. For code such as `cfg.update(lr=3)` or
+            `cfg |= {"lr": 3}`, the whole call or statement.
     """
 
     index: int
@@ -256,7 +258,9 @@ def _reads(value: ast.expr, owner: str, key: str) -> bool:
 
 
 def _owner_and_key(node: ast.AST) -> tuple[str, str]:
-    """Return the object and the name of an attribute or an item with a text key.
+    """Return the names of an object and its attribute, such as `cfg` and `lr` for `cfg.lr`.
+
+    An item with a text key, such as `cfg["lr"]`, counts as an attribute.
 
     Returns:
         Empty texts for other code. The first text is empty if the object has no name.
@@ -287,14 +291,14 @@ def attribute_rival(
 ) -> Place | None:
     """Return where code deletes an attribute, or gives it or its owner another value.
 
-    If the owner is an object and not a class, code that reads the attribute before its first
-    assignment counts, too.
+    If the owner is an object and not a class, this may also be code that reads the attribute before
+    its first assignment.
 
     Args:
         cells: All code cells.
-        writes: What `writes_in` yields for them.
+        writes: Code in these cells that sets or deletes attributes, as `writes_in` yields it.
         name: Name of the attribute with its owner, such as `CFG.lr`.
-        places: Places where the notebook gives the attribute its plain value.
+        places: Places where the notebook gives the attribute its plain value, such as `0.1`.
 
     Returns:
         None if there is no such code.
@@ -375,7 +379,10 @@ def _in_body(statement: ast.ClassDef, attribute: str) -> Iterator[ast.expr | ast
 
 
 def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the targets to which statements assign plain values, with the values."""
+    """Yield the targets to which statements assign plain values, such as `0.1`, with these values.
+
+    In `lr: float = field(default=0.1)`, the default counts as the assigned value.
+    """
     for statement in statements:
         match statement:
             case ast.Assign(targets=[whole], value=values):
@@ -394,7 +401,10 @@ def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, a
 
 
 def _fields(statement: ast.ClassDef) -> dict[str, Parameter]:
-    """Return the fields of a dataclass or a similar class as parameters of its calls."""
+    """Return the parameters that a dataclass or a similar class makes of its fields, by field.
+
+    Empty if the class defines `__init__`, or has neither a decorator nor a base class.
+    """
     is_like_dataclass = bool(statement.decorator_list or statement.bases)
     if init_of(statement) is not None or not is_like_dataclass:
         return {}

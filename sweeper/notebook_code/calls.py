@@ -1,4 +1,4 @@
-"""Find the functions that a notebook defines, and the calls that pass their parameters."""
+"""Find the functions and classes that a notebook defines, and what calls pass to them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Definition:
 
     @property
     def is_method(self) -> bool:
-        """Whether this is a method other than `__init__`, which code calls on an object."""
+        """Whether this is a method other than `__init__`."""
         return bool(self.owner) and not self._is_init
 
     @property
@@ -159,8 +159,8 @@ class Calls:
 
         Args:
             parameter: The parameter.
-            lines: Pairs of cell number and line. Only calls of the function that begin there count.
-                None if all calls count.
+            lines: Pairs of cell number and line. Calls of the function that begin elsewhere are
+                ignored. None if no call is ignored.
 
         Returns:
             None if the default may be used: there is no call, a call may leave the parameter out,
@@ -188,8 +188,8 @@ class Calls:
         """Return the calls of a function or method, each with the number of its cell.
 
         A call on a part of an object, such as `self.net.train()`, probably calls a library's method
-        of the same name. Such a call counts only if the part is known to be an object of the
-        notebook's class, or if no other calls count.
+        of the same name. Such a call is returned only if the part is known to be an object of the
+        class that defines the method, or if there are no other calls.
 
         Args:
             name: Name of the function or class, or of the method with a dot in front: `.train`.
@@ -226,10 +226,10 @@ class Calls:
                     self._class_of[last_name(target)].add(name)
 
     def _read_names(self, nodes: Iterable[ast.AST]) -> None:
-        """Record which names are bound to other objects, or used for anything but calls.
+        """Record the names that code imports or assigns, and those that it uses but does not call.
 
-        A call `Net()` and an annotation `config: Config` name a class, but do not pass it to other
-        code, which might call it with unknown arguments.
+        A function or class that is used but not called may be passed to other code, which may call
+        it with unknown arguments. A name in an annotation, as in `config: Config`, is not recorded.
         """
         called = {node.func for node in nodes if isinstance(node, ast.Call)}
         used = called | {*_in_annotations(nodes)}
@@ -245,7 +245,7 @@ class Calls:
                     self._passed_on.add(f".{name}")
 
     def _may_call(self, words: Iterable[str]) -> None:
-        """Record the words of code that is not parsed, which may call functions with these names.
+        """Record words of code that is not parsed, as it may call functions with these names.
 
         Examples are the words of a cell with `%%bash`, and of a text that `eval` runs.
         """
@@ -262,7 +262,7 @@ def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
-    """Return the parameters with a default of the functions and methods in a cell.
+    """Return those parameters of the functions and methods in a cell that have a default.
 
     Only functions and classes at the top level count. Decorated ones, and decorated methods, are
     left out, because a decorator may change the parameters.
@@ -302,7 +302,7 @@ def init_of(node: ast.AST) -> Function | None:
 
 
 def _is_static(method: Function | ast.ClassDef) -> bool:
-    """Return whether the first parameter of a method is neither its object nor its class."""
+    """Return whether a method has the decorator `@staticmethod`."""
     return any(last_name(decorator) == "staticmethod" for decorator in method.decorator_list)
 
 

@@ -178,7 +178,8 @@ def begin_of(node: ast.expr) -> tuple[int, int]:
 def uses_in(body: Sequence[ast.stmt]) -> list[Use] | None:
     """List where statements bind and read global variables, as Python's compiler decides it.
 
-    A text that is run as code, such as a magic, may read each variable that it names.
+    A text that is run as code, such as a magic, may read each variable that it names, so these
+    reads are listed, too.
 
     Returns:
         None if the code does not compile.

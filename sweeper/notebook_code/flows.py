@@ -69,7 +69,8 @@ class LibraryCall:
     """A call of a function, class or method that the notebook does not define.
 
     Attributes:
-        callee: Function or class as imported, such as `torch.optim.Adam`, or a method as `.fit`.
+        callee: Function or class as imported, such as `torch.optim.Adam`, or a method with a dot
+            in front, such as `.fit`.
         node: Syntax tree node of the call.
         cell: Number of the code cell with the call, from 1.
         given: Arguments of the call, by the name of the parameter. Arguments for a parameter of
@@ -92,8 +93,8 @@ class _Scope:
     """A scope: where the names in a piece of code are looked up.
 
     Attributes:
-        key: First part of the paths (`Path`) of its variables: `fit()` for a function `fit`,
-            `Net.fit()` for a method, and `Net` for a class `Net`. Empty at the top level.
+        key: First part of the paths of its variables, as in `("fit()", "lr")`: `fit()` for a
+            function, `Net.fit()` for a method, and `Net` for a class. Empty at the top level.
         names: Names of its variables.
         own_name: Name that a method uses for its object, usually `self`. Empty in other code.
         owner: Class of the method. Empty in other code.
@@ -197,11 +198,11 @@ class Flows:
                 self._backwards[target].append(source)
 
     def _names_in(self, cells: Iterable[Cell]) -> set[str]:
-        """Return the names that code reads.
+        """Return the names of the variables, keys and attributes that code reads.
 
-        A variable that is passed to a function of the notebook counts only if this function reads
-        its parameter. A cell that is not Python may read any variable that it names, so all its
-        words count.
+        Arguments in `_handed_over` do not count: they only pass a variable to a function of the
+        notebook. Code in `_skipped` is never used, so it does not count either. A cell that is not
+        Python may read any variable that it names, so all its words are returned.
         """
         found = set[str]()
         left_out = self._skipped | self._handed_over
@@ -240,7 +241,7 @@ class Flows:
         """Return whether a variable may get other values than the literals that flow to it.
 
         Args:
-            path: Path (see `Path`) of the variable, parameter or attribute.
+            path: Path of the variable, parameter or attribute: `("cfg", "lr")` for `cfg.lr`.
         """
         for before in _spread([path], self._backwards):
             if before in self._open or not self._gets_values(before):
@@ -250,12 +251,13 @@ class Flows:
         return False
 
     def _gets_values(self, path: Path) -> bool:
-        """Return whether a value flows to a variable, or to an object that contains it.
+        """Return whether a value flows to a variable, a parameter or an attribute.
 
-        The value is a literal, or comes from another variable, an attribute or a function's result.
+        For the attribute `cfg.lr`, a value that flows to `cfg` counts, too. The value is a literal,
+        or comes from another variable, an attribute or a function's result.
 
         Args:
-            path: Path (see `Path`) of the variable, parameter or attribute.
+            path: Path of the variable, parameter or attribute: `("cfg", "lr")` for `cfg.lr`.
         """
         for length in range(1, len(path) + 1):
             whole = path[:length]
@@ -264,14 +266,14 @@ class Flows:
         return False
 
     def _has_another_name(self, path: Path) -> bool:
-        """Return whether an attribute may get values by another name of its object.
+        """Return whether code may set an attribute by another name of its object.
 
-        Each other variable or attribute of the same name may belong to the same object. It counts
-        if it gets a value, and does not flow to the attribute.
+        For `cfg.lr`, this is true if another variable or attribute named `lr`, such as `args.lr`,
+        gets a value and does not flow to `cfg.lr`: `args` may be the same object as `cfg`.
 
         Args:
-            path: Path (see `Path`) of the attribute. The result is False for a variable, and for
-                everything that is local to a function.
+            path: Path of the attribute, such as `("cfg", "lr")`. The result is False for a
+                variable, and for everything that is local to a function.
         """
         if len(path) == 1 or path[0].endswith("()"):
             return False
@@ -284,7 +286,7 @@ class Flows:
         """Return whether the notebook calls a function, and passes it to no other function.
 
         Args:
-            function: The function, as `_key` returns it.
+            function: The function, such as `fit()`, or `Net.fit()` for a method.
         """
         name = function.partition("(")[0]
         return function in self._called and name not in self.handed_on
@@ -328,7 +330,7 @@ class Flows:
         return [] if path is None else self._literals_of(path)
 
     def may_be_another(self, value: ast.expr) -> bool:
-        """Return whether an argument may get other values than those of `origins`.
+        """Return whether an argument may get other values than the literals that flow to it.
 
         Examples are the variable of a loop, as in `for seed in seeds: fit(seed)`, and the parameter
         of a function that a library calls.
@@ -415,7 +417,7 @@ class Flows:
                 self._call(cell, node, scope)
 
     def _open_all(self, target: ast.expr, scope: _Scope) -> None:
-        """Record that the variable or attribute in a target gets values that are not literals."""
+        """Record that the target of a `for` loop or of `+=` gets values that are not literals."""
         for part in ast.walk(target):
             if isinstance(part, ast.expr):
                 path = self._path(part, scope)
@@ -423,11 +425,11 @@ class Flows:
                     self._open.add(path)
 
     def _read_training(self, cell: int, node: ast.AST, scope: _Scope) -> None:
-        """Record the learning rates in a gradient step, and the variables that own training uses.
+        """Record the settings of training that the notebook itself programs, without a library.
 
-        Own training is training that the notebook itself programs. Of the variables, those count
-        that decide how strong or how long it is (`operands_of`). Nothing is recorded for a node
-        that is no such step and is not part of this training.
+        The settings are the learning rates in a gradient step such as `w -= 0.1 * grad`, and the
+        variables that decide how strong or how long the training is (`operands_of`). Nothing is
+        recorded for a node that is neither a gradient step nor part of such training.
 
         Args:
             cell: Number of the code cell with the node. 0 in a local module.
@@ -544,7 +546,7 @@ class Flows:
                 self._edges[source].append(to)
 
     def _path(self, value: ast.expr, scope: _Scope) -> Path | None:
-        """Return the path (see `Path`) of what an expression names.
+        """Return the path of an expression, such as `("cfg", "lr")` for `cfg.lr`.
 
         Returns:
             The path of a variable, an attribute, an item with a text key, or what a call of a
@@ -616,8 +618,9 @@ def _overridden_defaults(cells: Iterable[Cell]) -> set[ast.AST]:
 
 
 def _key(definition: Definition) -> str:
-    """Return the first part of the paths (see `Path`) of a function's parameters: `Net.fit()`.
+    """Return the first part of the paths of a function's parameters.
 
+    This is `Net.fit()` in `("Net.fit()", "lr")`, the path of the parameter `lr` of a method.
     For a class without `__init__`, this is the name of the class.
     """
     if isinstance(definition.node, ast.ClassDef):
@@ -627,7 +630,7 @@ def _key(definition: Definition) -> str:
 
 
 def _target(function: Definition, parameter: str | int) -> Path | None:
-    """Return the path (see `Path`) of a function's parameter, such as `("fit()", "lr")`.
+    """Return the path of a function's parameter, such as `("fit()", "lr")`.
 
     Args:
         function: The function.
@@ -657,7 +660,8 @@ def _parts(value: ast.expr, to: Path) -> list[tuple[ast.expr, Path]] | None:
 
     Args:
         value: The value.
-        to: Path (see `Path`) of the variable, parameter or attribute to which the value flows.
+        to: Path of the variable, parameter or attribute to which the value flows, such as
+            `("cfg", "lr")` for `cfg.lr`.
 
     Returns:
         None for a value of another kind, such as a variable or a sum.
@@ -689,7 +693,8 @@ def _inputs(value: ast.expr, to: Path) -> Iterator[tuple[ast.expr, Path]]:
 
     Args:
         value: The computation or the call.
-        to: Path (see `Path`) of the variable, parameter or attribute that gets the result.
+        to: Path of the variable, parameter or attribute that gets the result, such as
+            `("cfg", "lr")` for `cfg.lr`.
     """
     match value:
         case ast.BinOp(left=left, right=right) if is_plain(left) is not is_plain(right):
@@ -703,14 +708,15 @@ def _inputs(value: ast.expr, to: Path) -> Iterator[tuple[ast.expr, Path]]:
 
 
 def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list[Path]:
-    """Return the paths `begin`, and all to which they flow directly or indirectly, nearest first.
+    """Return the paths `begin`, and all paths to which their values flow, nearest first.
 
     If an object flows to a variable, its parts flow to the parts of the variable. The search ends
     at the limits `_DEEPEST` and `_FARTHEST`.
 
     Args:
-        begin: Paths (see `Path`) at which the search begins.
-        edges: Paths to which each path flows. To search backwards, the paths that flow to it.
+        begin: Paths at which the search begins, such as `("cfg", "lr")` for `cfg.lr`.
+        edges: For each path, the paths to which its value flows directly. For a search backwards,
+            the paths from which it flows.
     """
     found, waiting = dict.fromkeys(begin), deque(begin)
     while waiting and len(found) < _FARTHEST:
@@ -725,7 +731,11 @@ def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list
 
 
 def _asked(test: ast.expr) -> ast.expr | None:
-    """Return the expression whose value decides a condition. None if several values decide it."""
+    """Return the expression that a condition tests: `a` of `a`, `not a` and `a == 1`.
+
+    Returns:
+        None for a condition of another form.
+    """
     match test:
         case ast.Name() | ast.Attribute() | ast.Subscript():
             return test
@@ -741,7 +751,7 @@ def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
 
     Args:
         test: The condition.
-        value: Value of the expression. None is such a value, too.
+        value: Value of the expression, which may be None.
 
     Returns:
         None if that cannot be told from the code.

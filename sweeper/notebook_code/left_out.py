@@ -78,7 +78,10 @@ class LeftOutArguments:
                     self._set_later |= {key.rpartition("__")[2] for key, _ in keywords_of(node)}
 
     def of(self, call: ast.Call, variable: str) -> Iterator[tuple[str, LeftOut]]:
-        """Yield the arguments that a call leaves out, with their names.
+        """Yield the arguments that a call leaves out and `defaults_of` lists, with their names.
+
+        An argument is not yielded if the call may pass it after all, as in `Adam(**options)`, or if
+        `set_params` or a search such as `GridSearchCV` may set it.
 
         Args:
             call: Any call.

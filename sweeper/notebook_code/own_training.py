@@ -131,7 +131,7 @@ def _is_difference(part: ast.expr) -> bool:
 
 
 def _is_same(target: ast.expr, before: ast.expr) -> bool:
-    """Return whether two expressions are one object, or elements of one array."""
+    """Return whether two expressions name the same object, or elements of the same array."""
     match target, before:
         case ast.Subscript(value=first), ast.Subscript(value=second):
             return ast.unparse(first) == ast.unparse(second)
@@ -153,10 +153,10 @@ def takes_steps(node: ast.AST) -> bool:
 def training_code(cells: Sequence[Cell]) -> set[ast.AST]:
     """Return the syntax tree nodes of all training that the notebook itself programs.
 
-    Training is a function or loop with a gradient step, a class with a gradient step or a training
-    method, and each function that any of these calls. A loop that chooses the best of several
-    objects may be an evolutionary search. In it, only comparisons with a random number count as
-    training: `random() < mutation_rate`.
+    Training is a function or loop with a gradient step, a class with a gradient step or a method
+    `fit`, `train` or `learn`, and each function that any of these calls. A loop that chooses the
+    best of several objects may be an evolutionary search. In it, only comparisons with a random
+    number count as training: `random() < mutation_rate`.
     """
     nodes = [node for cell in cells for node in ast.walk(cell.tree)]
     functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
@@ -213,9 +213,9 @@ def operands_of(node: ast.AST) -> tuple[str, Sequence[ast.expr]]:
     ends of slices.
 
     Returns:
-        What the operands decide, and the operands: `OWN_LOOP` (how often something is repeated) for
-        `range` and slices, `OWN_TRAINING` (what the training computes) for others. The list of
-        operands is empty for a node of another kind.
+        What the operands decide, and the operands. For `range` and slices, they decide how often
+        something is repeated (`OWN_LOOP`). For operators and comparisons, they decide what the
+        training computes (`OWN_TRAINING`). The list of operands is empty for other nodes.
     """
     match node:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div() | ast.Pow(), right=right):

@@ -63,14 +63,17 @@ class Assignment(Place):
         block: Kind of the block that contains the assignment of a variable: `a function`,
             `a class`, `a loop` or `a branch`. Empty at the top level, and for an argument, an
             attribute, and a local variable with a name such as `train.lr`.
-        target: Node that gets the value. None for an argument, and for a variable in a block.
+        target: Node that gets the value. None for an argument, for a variable in a block, and for a
+            local variable with a name such as `train.lr`.
         value: Node of the value. None if a loop assigns one value after another.
-        is_plain: Whether the value is plain. Only a plain value can be replaced.
+        is_plain: Whether the value is plain, such as `0.1`. Only such a value can be replaced.
+            False for a variable in a block, and in an assignment such as `a = b = 1`.
         is_default: Whether the value is the default of a parameter in a function's definition.
         is_attribute: Whether an attribute gets the value, as in `CFG.lr = 0.1`.
         parameter: Parameter whose default the value is, if calls may pass another value.
-        item: Variable and key of the dict item that gets the value, as in `cfg = {"lr": 0.1}`.
-            The variable of an inner dict is `cfg.optimizer`.
+        item: Variable and key of the value: `("cfg", "lr")` for `0.1` in `cfg = {"lr": 0.1}` and in
+            `cfg = Namespace(lr=0.1)`. For an item of an inner dict, the variable is a text such as
+            `cfg.optimizer`. None for other values.
     """
 
     index: int = 0
@@ -85,9 +88,10 @@ class Assignment(Place):
 
 
 class LeftOut(ast.Constant):
-    """An argument that a call leaves out, at the place where code could add it.
+    """A syntax tree node for an argument that a call leaves out.
 
-    This node is not part of the notebook's syntax tree.
+    The syntax tree of the notebook does not contain this node. The node's line and column state
+    where code could add the argument.
 
     Attributes:
         call: Call that leaves out the argument.
@@ -102,7 +106,7 @@ class LeftOut(ast.Constant):
 
     @classmethod
     def of(cls, call: ast.Call, *, callee: str, parameter: str, value: Any) -> Self:
-        """Return an argument whose place is after the last argument of its call."""
+        """Return a node for an argument, placed after the last argument of the call."""
         ends = [(node.end_lineno or 0, node.end_col_offset or 0) for node in arguments_of(call)]
         line, column = max(ends, default=(call.end_lineno or 0, (call.end_col_offset or 0) - 1))
         place = cls(value=value)
@@ -126,7 +130,7 @@ def is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:
 
 
 def plain_value(value: ast.expr) -> Any:
-    """Evaluate a literal, or an arithmetic operation on two numbers."""
+    """Evaluate a literal, or a product, quotient or power of two literal numbers."""
     if isinstance(value, ast.BinOp) and (act := _ARITHMETIC.get(type(value.op))):
         left, right = ast.literal_eval(value.left), ast.literal_eval(value.right)
         are_numbers = isinstance(left, int | float) and isinstance(right, int | float)

@@ -40,9 +40,9 @@ class _User(Place):
         return self.cell, self.index
 
     def without(self, target: ast.expr) -> _User:
-        """Return a copy without the uses of the variable at one of the statement's targets.
+        """Return a copy without the uses of the variable at `target`.
 
-        A target binds the variable. The target of `lr += 1` also reads it.
+        An assignment binds the variable at its target. `lr += 1` also reads it there.
         """
         kept = [use for use in self.uses if use.begin != begin_of(target)]
         return replace(self, uses=kept)
@@ -85,7 +85,7 @@ def rebinding(
         name: Name of a variable.
         at: Position of a top-level statement: number of its code cell, from 1, and index in the
             cell, from 0.
-        own: Target in this statement that does not count. None if all its targets count.
+        own: Target in this statement to ignore. None if no target is ignored.
         is_late: Whether to ignore all assignments before this statement, except those in functions.
 
     Returns:
@@ -223,7 +223,7 @@ def assigned_in(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None
 def _users(cells: Iterable[Cell], name: str) -> Iterator[_User]:
     """Yield the top-level statements that bind or read a global variable.
 
-    Bindings by schedules are left out.
+    Bindings that compute the new value from the old one, as in `lr *= 0.95`, are left out.
     """
     for cell in cells:
         # Python normalizes names to NFKC, so a cell may spell the name with other characters.

@@ -35,9 +35,9 @@ class _Setter(Place):
 
 
 def set_again(cells: Sequence[Cell]) -> Mapping[ast.expr, Place]:
-    """Return where searches and `set_params` replace the values of arguments.
+    """Return where searches (such as `GridSearchCV`) and `set_params` replace values of arguments.
 
-    An argument is left out if other code may use the object with its original values.
+    An argument of a model is left out if other code may use the model with the original value.
 
     Args:
         cells: All code cells.
@@ -57,12 +57,15 @@ def set_again(cells: Sequence[Cell]) -> Mapping[ast.expr, Place]:
 
 
 def is_search(call: ast.Call) -> bool:
-    """Return whether a call searches params, as a `GridSearchCV` does."""
+    """Return whether the name of the called class ends in `SearchCV`, such as `GridSearchCV`."""
     return last_name(call.func).endswith("SearchCV")
 
 
 class _Variables:
-    """The values of variables, and where code other than searches and `set_params` reads them."""
+    """The values of variables, and where code reads these variables.
+
+    Reads in a call such as `GridSearchCV(…)`, and of `model` in `model.set_params`, are left out.
+    """
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self.values: defaultdict[str, list[ast.expr]] = defaultdict(list)
@@ -83,13 +86,13 @@ class _Variables:
     def unused(self, name: str, before: tuple[int, int] | None = None) -> list[ast.expr]:
         """Return the only value of a variable, in a list.
 
-        The list is empty if code other than searches and `set_params` reads the variable, or if the
-        notebook assigns it no value or several values.
+        The list is empty if code other than `set_params` and searches (such as `GridSearchCV`)
+        reads the variable, or if the notebook assigns it no value or several values.
 
         Args:
             name: The variable.
-            before: Number of a cell, and line. Only uses before this position count. None if all
-                uses count.
+            before: Number of a cell, and line. Reads from this line on are ignored. None if no read
+                is ignored.
         """
         values = self.values[name]
         is_used = any(before is None or place < before for place in self._reads[name])

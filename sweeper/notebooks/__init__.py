@@ -1,5 +1,6 @@
-"""Notebooks as data: the research notebook, executed notebooks, scores, shared cells, fingerprint.
+"""Read the notebook that is swept, and read and write the executed notebook of each trial.
 
-This folder reads, changes and writes notebooks. `kernels/` executes them. The module `metadata`
-needs no notebook library, because it is also used where imports must be fast.
+Modules of this folder also find scores in executed notebooks and compute fingerprints of studies.
+The folder `kernels/` executes notebooks. The module `metadata` imports no notebook library, because
+it is also used where imports must be fast.
 """

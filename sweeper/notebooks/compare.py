@@ -1,9 +1,9 @@
 """Compare two executions of one notebook: scores, series, outputs, params and environment.
 
 Commands such as `replay` and `diff` use this module. A sweep uses it to prove that forked kernels
-give the same results as started ones. Numbers are compared bit for bit. Texts are compared without
-the parts that differ between any two processes: times, rates, addresses, identifiers and the state
-of progress bars.
+give the same results as kernels that are not forked. Numbers are compared bit for bit. Texts are
+compared without the parts that differ between any two processes: times, rates, addresses,
+identifiers and the state of progress bars.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Parting:
         step: Step of the first difference. None if the series are equal.
         first: The first execution's value at this step. None if it has no value there.
         second: The second execution's value at this step. None if it has no value there.
-        distance: Largest relative distance of two values at the same step, from 0. Infinite if one
-            of two values is missing or not finite.
+        distance: Largest relative distance of two values at the same step. 0.0 if the series are
+            equal. Infinite if one of two different values is missing or not finite.
     """
 
     n_equal: int

@@ -32,7 +32,7 @@ class ExecutedNotebook:
 
     Args:
         node: Copy of the research notebook with the trial's params.
-        spec: Spec of the trial.
+        spec: The attempt at the trial: its params, and the paths of its files.
         earlier: Metadata of an earlier run of this attempt, if this run resumes from the checkpoint
             of that run. `points` includes the earlier points that this run does not report again
             (see `RecordedPoints`). Default: the metadata of the earlier attempt that
@@ -148,7 +148,7 @@ def mark_ended(
         path: File of the executed notebook.
         state: Final state of the trial.
         message: Why the trial ended, for people.
-        reason: Why the trial ended. Default: the reason that the notebook states.
+        reason: Why the trial ended, for programs. Default: the reason that the notebook states.
     """
     node = read_notebook(path)
     metadata = metadata_of(node) or BLANK

@@ -102,7 +102,7 @@ def _portable(kernel: str, folder: Path) -> str:
 
 
 def _is_below(path: Path, folder: Path) -> bool:
-    """Return whether a path is in a folder, which must not be the root of the file system."""
+    """Return whether a path is in a folder. False if the folder is the root of the file system."""
     return folder != folder.parent and path.is_relative_to(folder)
 
 
@@ -136,7 +136,8 @@ def tags_as_run(tags: Mapping[str, str], metadata: TrialMetadata) -> dict[str, s
 
     Args:
         tags: Tags that all trials of this sweep have.
-        metadata: Metadata of the trial's executed notebook. `BLANK` if the notebook is missing.
+        metadata: Metadata of the trial's executed notebook. `BLANK` if they cannot be read. Then
+            the result is equal to `tags`.
     """
     if not metadata.code:
         return dict(tags)
@@ -188,9 +189,10 @@ def made_files(before: Fingerprint, now: Fingerprint) -> list[str]:
 
 
 def without_made_files(before: Fingerprint, now: Fingerprint) -> Fingerprint:
-    """Return the new fingerprint, with the modules that trials make as in an earlier fingerprint.
+    """Return the new fingerprint with the same trial-made modules as the earlier one.
 
-    So two fingerprints do not differ only because a trial has made a module in between.
+    `made_files` finds the modules that trials make. Without this change, the two fingerprints could
+    differ only because a trial has made a module in between.
 
     Args:
         before: The earlier fingerprint, or some keys of it.

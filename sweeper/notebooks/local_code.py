@@ -28,7 +28,7 @@ _WRITES = re.compile(
 
 
 def text_of(content: bytes) -> str:
-    """Return the text of a file of code."""
+    """Return the content of a code file as text (UTF-8), with Unix line ends."""
     return content.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -107,7 +107,10 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
 
 
 def _written_by(source: str) -> Iterator[str]:
-    """Yield the files of local modules that a cell writes."""
+    """Yield the paths of files that a cell writes.
+
+    They are the files of `%%writefile` and `%%file`, and `.py` files that `open` or `Path` writes.
+    """
     for names in _WRITES.findall(source):
         yield from filter(None, names)
 

@@ -247,8 +247,8 @@ class TrialMetadata(TrialEnd):
     def decode(cls, stored: object) -> TrialMetadata | None:
         """Return the metadata from JSON data that `encode` has made. None if there are none.
 
-        People may edit the file. A key with an invalid value counts as missing. If it is a field of
-        `TrialEnd`, the trial counts as running, because its outcome is not known.
+        People may edit the file. A key with an invalid value counts as missing. If it describes the
+        trial's end (a field of `TrialEnd`), the trial counts as running: its outcome is unknown.
         """
         if not isinstance(stored, Mapping) or not stored:
             return None

@@ -54,7 +54,8 @@ def read_notebook(
             faults in its JSON are repaired.
 
     Returns:
-        The notebook in format 4.5 or later, without the first cell that `with_state` adds.
+        The notebook in format 4.5 or later. The first cell of an executed notebook, which a sweep
+        adds to show the trial's state, is left out.
 
     Raises:
         NotebookError: The file is missing, cannot be read, or is not a valid notebook.

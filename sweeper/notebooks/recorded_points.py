@@ -55,7 +55,7 @@ class RecordedPoints:
             checkpoint again, so they are taken from the earlier attempt. Series that this attempt
             does not report at all are kept, unless the earlier attempt ran other code, which may
             have reported other scores.
-        code: Code version of this attempt.
+        code: Version of the code that this attempt runs, from the study's fingerprint.
     """
 
     def __init__(self, earlier: TrialMetadata, *, code: str) -> None:
@@ -112,7 +112,7 @@ class RecordedPoints:
             )
 
     def _begun(self, source: PointSource, name: str, step: int) -> _GrowingSeries:
-        """Return the series of a score from a source.
+        """Return the series of a score from a source. Make the series if it is missing.
 
         A new series begins with the points of the earlier attempt before `step`.
         """

@@ -1,4 +1,4 @@
-"""The research notebook: its parameters cell, kernel and code, and a copy for each trial."""
+"""The research notebook (swept): its parameters cell, kernel, code, and a copy for each trial."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ResearchNotebook:
 
     @property
     def language(self) -> str:
-        """The language of the cells, in the spelling of `language_name`."""
+        """The language of the cells, such as `python`, in the spelling of `language_name`."""
         metadata = self.node.metadata
         spec, info = metadata.get("kernelspec", {}), metadata.get("language_info", {})
         return language_name(spec.get("language") or info.get("name"))
@@ -153,7 +153,8 @@ class ResearchNotebook:
         """Check that a trial can set all names. Only notebooks in Python are checked.
 
         Args:
-            sources: Place where the user has written each name, by name. Messages begin with it.
+            sources: For each name, where the user has written it, such as `my.yml: space`. Messages
+                begin with this text.
 
         Raises:
             NotebookError: A trial cannot set some names. The message states the reason and a
@@ -223,8 +224,9 @@ class ResearchNotebook:
     def used_in_parameters_cell(self, names: Iterable[str]) -> list[str]:
         """Return those names that the parameters cell reads, and to which it assigns a plain value.
 
-        A trial's value for them is written into the parameters cell itself. papermill's injected
-        cell, which comes after it, would be too late.
+        A plain value is a literal such as `0.1`. A trial's value for these names is written into
+        the parameters cell itself. papermill's injected cell, which comes after it, would be too
+        late.
         """
         if not self.parameters_cell:
             return []
@@ -290,7 +292,7 @@ class ResearchNotebook:
 
 
 def _keep_injected(node: NotebookNode) -> None:
-    """Tag the last cell that an earlier run of papermill has injected as the parameters cell.
+    """Give the tag `parameters` to the last cell that an earlier run of papermill has injected.
 
     Without the tag, papermill would replace this cell, and those of its values that a trial does
     not set would be lost. No other cell keeps the tag. A notebook without such a cell is not
@@ -308,8 +310,9 @@ def _keep_injected(node: NotebookNode) -> None:
 def injected_names(node: NotebookNode) -> list[str]:
     """Return the names that papermill assigns in its injected cell.
 
-    These are the names that the parameters cell assigns but does not read. If the cell reads a
-    name, the injected cell comes too late, so the value in the parameters cell is replaced.
+    These are the names that the parameters cell assigns but does not read. The injected cell comes
+    after the parameters cell, too late for a name that the parameters cell reads. The value of such
+    a name is replaced in the parameters cell.
     """
     tagged = (cell for cell in code_cells(node) if PARAMETERS_TAG in cell_tags(cell))
     return [name for cell in tagged for name in assigned_only(cell.source)]
@@ -318,7 +321,7 @@ def injected_names(node: NotebookNode) -> list[str]:
 def replace_values(
     node: NotebookNode, values: Mapping[str, Any], as_code: Callable[[Any], str]
 ) -> None:
-    """Replace the plain values of names in the cells of a notebook.
+    """Replace the plain values (literals such as `0.1`) of names in the cells of a notebook.
 
     Args:
         node: Notebook whose cells are changed in place.

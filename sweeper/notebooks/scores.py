@@ -163,7 +163,7 @@ def _use(first: Given, givers: Sequence[Given], found: Scraped, name: str) -> No
 
 
 def series_of(metadata: TrialMetadata) -> Series:
-    """Return the series in the metadata of an executed notebook."""
+    """Return the (step, value) pairs of each score in the metadata of an executed notebook."""
     logged = {}
     for name, points in _series(metadata.logged).items():
         counts = metadata.given_by.get(name, ScoreRank.LOGGED) is ScoreRank.LOGGED
@@ -294,7 +294,7 @@ def _shown(cells: Iterable[Mapping[str, Any]]) -> dict[ScoreRank, dict[str, floa
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the values that are numbers. Texts for NaN and infinity, which JSON lacks, count."""
+    """Return the values that are numbers, or texts for NaN and infinity, which JSON lacks."""
     words = ("nan", "inf", "-inf", "infinity", "-infinity")
     numbers = {}
     for name, value in values.items():

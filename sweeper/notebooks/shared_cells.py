@@ -42,9 +42,9 @@ def last_shared_cell(node: NotebookNode) -> int:
 def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
     """Check that cells tagged `shared` are the same in all trials, and come before other cells.
 
-    Empty cells do not count. A parameters cell counts only if it calls `sweeper.trial`, or reads or
-    assigns a name whose value differs between trials. Names that papermill's injected cell assigns
-    do not count there.
+    Empty cells are ignored. A parameters cell is ignored, too, if it neither calls `sweeper.trial`
+    nor reads or assigns a name whose value differs between trials. Names that papermill's injected
+    cell assigns are not checked in the parameters cell.
 
     Args:
         notebook: Research notebook.
@@ -94,7 +94,7 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
 
 
 def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
-    """Return how much time each trial would save if the notebook's first cells were shared.
+    """Return how much time a trial would save if the first cells had the tag `shared`.
 
     Args:
         node: Notebook that was executed in a forked kernel, with papermill's injected cell and
@@ -102,7 +102,8 @@ def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
         own_names: Names whose values differ between trials.
 
     Returns:
-        The advice to tag these cells, in words. None if that would save too little time.
+        The advice to tag these cells, which then run once for all trials. None if that would save
+        too little time.
     """
     total_s = leading_s = 0.0
     numbers: list[int] = []

@@ -1,4 +1,4 @@
 """Object storages such as S3, by URL: read, write, list and remove objects.
 
-What is kept there belongs to `sync/` and `data/`.
+The folders `sync/` and `data/` decide what is stored there.
 """

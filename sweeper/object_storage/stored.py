@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 
 class Stored:
-    """A record that is stored as JSON."""
+    """Base class of records that are stored as JSON."""
 
     @classmethod
     def read(cls, text: bytes | str) -> Self:

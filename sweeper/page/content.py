@@ -45,11 +45,10 @@ def facts_of(
         records: Records of all trials of the study.
         settings: Settings of the study.
         importances: How much each param matters for each objective, by objective and param. Empty
-            while this is not known.
-        surfaces: Scores predicted over pairs of params, by objective. Empty while they are not
-            known.
+            if unknown.
+        surfaces: Scores predicted over pairs of params, by objective. Empty if unknown.
         insights: What the study has shown, such as the winner and the params that mattered. None
-            while this is not known.
+            if unknown.
         confirmation: Ranking of the study's best trials by runs on fresh seeds. None if there is
             none.
         runs_page: URL of the page of the study that ran these trials on fresh seeds, relative to

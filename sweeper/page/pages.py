@@ -63,15 +63,15 @@ class Page:
         Args:
             study: The study.
             settings: Settings of the study.
-            is_running: Whether a sweep runs on the study or confirms it. Then the page is going to
-                be written again, and a browser follows it.
+            is_running: Whether a sweep runs on the study, or runs its best trials again. Then the
+                page will be written again, and an open page updates itself.
             importances: How much each param matters for each objective, by objective and param:
-                the share of the variance of the trials' scores that the param explains. None while
-                this is not known.
+                the share of the variance of the trials' scores that the param explains. None if
+                unknown.
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them. None
-                while they are not known.
+                if unknown.
             insights: What the study has shown, such as the winner and the params that mattered.
-                None while this is not known.
+                None if unknown.
             confirmation: Ranking of the study's best trials by runs on fresh seeds. Default: the
                 ranking that the study itself has.
             runs_page: Page of another study that ran the trials on fresh seeds. None if there is
@@ -152,8 +152,7 @@ def write_page_of(
         is_running: Whether a sweep runs on the study.
         is_confirming: Whether a sweep runs the study's best trials again on fresh seeds.
         importances: How much each param matters for each objective, by objective and param: the
-            share of the variance of the trials' scores that the param explains. None while this is
-            not known.
+            share of the variance of the trials' scores that the param explains. None if unknown.
 
     Returns:
         What the study has shown, such as the winner and the params that mattered. None if the

@@ -90,13 +90,13 @@ class RepeatedTrials(Repeats):
 
     @property
     def n_owed(self) -> int:
-        """Number of further runs that running proposals may need."""
+        """Number of further trials that proposals with a running trial may need."""
         runs = len(self.plan.values)
         return sum(runs - len(proposal.runs) for proposal in self._running)
 
     @property
     def is_running(self) -> bool:
-        """Whether a trial is running whose proposal can run again with the same params.
+        """Whether any trial is running whose params can run again (see `_can_repeat`).
 
         Frozen (paused) trials do not count.
         """
@@ -104,7 +104,7 @@ class RepeatedTrials(Repeats):
 
     @property
     def _running(self) -> list[ConfirmedTrial]:
-        """The proposals of which a trial is running, and which can run again (`_can_repeat`)."""
+        """Proposals (sets of params) that have a running trial and can run again."""
         running = filter(_is_running, self.proposals.values())
         return [proposal for proposal in running if self._can_repeat(proposal)]
 
@@ -119,7 +119,10 @@ class RepeatedTrials(Repeats):
         return self._settings.can_run_again({**proposal.params, **fold})
 
     def seen(self) -> list[FrozenTrial]:
-        """Return the trials that the sampler sees: one per proposal, with its mean score."""
+        """Return the trials that the sampler sees: one per proposal, with its mean score.
+
+        A proposal is a set of params that several trials run.
+        """
         shown = []
         for trial in self._trials:
             if REPEAT in trial.user_attrs:

@@ -211,7 +211,7 @@ class Settings(SettingsModel):
 
     @classmethod
     def hint_at(cls, key: str, value: Any) -> str:
-        """Return a hint for an unknown key: what it means in other tools, or the nearest key."""
+        """Return a hint for an unknown key, such as Optuna's `n_trials`: what to write instead."""
         return section_hint(key, value) or super().hint_at(key, value)
 
     @property

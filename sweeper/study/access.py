@@ -1,4 +1,4 @@
-"""Open a storage, and tell temporary errors of a database from permanent ones."""
+"""Open an Optuna storage, and distinguish a database's temporary errors from permanent ones."""
 
 from __future__ import annotations
 
@@ -134,11 +134,12 @@ def _options_for(url: str) -> dict[str, Any]:
 def _options_without_writing(file: Path) -> dict[str, Any]:
     """Return the options for reading a SQLite file in a folder that this user cannot write.
 
-    If the file has a log, SQLite needs an index of the log, which it cannot create there. A file
-    without a log does not change, so it is opened as immutable.
+    If the file has a write-ahead log (`-wal`), SQLite needs the log's index (`-shm`). It cannot
+    create the index in such a folder. A file without a log does not change, so it is opened as
+    immutable.
 
     Raises:
-        StudyError: The file has a log without an index.
+        StudyError: The file has a log with data, but no index.
     """
     log, index = (file.with_name(f"{file.name}-{kind}") for kind in ("wal", "shm"))
     if index.exists():  # The index exists while a sweep runs.
@@ -171,18 +172,18 @@ def place_of(url: URL) -> str:
 
 
 def file_of(url: URL) -> Path | None:
-    """Return the file of a SQLite storage. Return None for other databases."""
+    """Return the file of a SQLite storage. None for one in memory and for other databases."""
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
     return Path(str(url.database)).absolute()
 
 
 def _translate_errors(engine: Engine) -> None:
-    """Raise temporary errors as `StorageAwayError` and damage as `LostFileError`.
+    """Let an engine raise temporary errors as `StorageAwayError` and damage as `LostFileError`.
 
-    This must happen before Optuna handles the errors. Optuna repeats the creation of a trial
-    without a check whether the first attempt was stored. It turns other errors into the message
-    that data is too long.
+    Otherwise, Optuna would handle the errors. It repeats the creation of a trial without a check
+    whether the first attempt was stored. It turns other errors into the message that data is too
+    long.
     """
     place, file = place_of(engine.url), file_of(engine.url)
 
@@ -224,10 +225,10 @@ class LostFileError(StudyError):
 
 
 def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], bool]) -> None:
-    """Refuse connections from now on if the SQLite file was removed, replaced or damaged.
+    """Let connections raise `LostFileError` once the SQLite file is removed, replaced or damaged.
 
-    The connections raise `LostFileError`. SQLite itself does not notice a removed file, and what is
-    written to it is lost. Nor does it notice damage as long as it finds its data in memory.
+    SQLite itself does not notice that its file was removed, and loses all data that it then writes.
+    It does not notice damage either, as long as it finds its data in memory.
 
     Args:
         engine: SQLAlchemy's engine of the database.
@@ -265,7 +266,7 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
 
 
 def damage_of(file: Path) -> str | None:
-    """Return what is wrong with a SQLite file. Return None if it is undamaged or locked."""
+    """Return what is wrong with a SQLite file. None if it is undamaged or cannot be read now."""
     try:
         # Only SQLite may open the file: closing another handle would drop SQLite's locks.
         uri = f"{file.absolute().as_uri()}?mode=rw"

@@ -1,4 +1,4 @@
-"""Write how trials have ended, and find the ends of trials that an earlier sweep left open.
+"""Store how trials have ended, and find the ends of trials that a sweep could not store.
 
 A trial's end is written first to its executed notebook, then to the study. If a sweep was killed in
 between, or its storage stayed unavailable, the end is read from the notebook. The trial is not run
@@ -31,7 +31,7 @@ from .facts import StudyFacts
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
-    """Store the names of the objectives in Optuna, in the order of their scores there.
+    """Store the names of the objectives in Optuna's study, in the order of its scores.
 
     Optuna's dashboard shows them.
     """
@@ -57,15 +57,17 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
 
 
 def left_open(record: TrialRecord, facts: StudyFacts) -> TrialRecord:
-    """Return the corrected record of a trial that is stored as running although no sweep runs.
+    """Return a trial's record with the end that its executed notebook states.
+
+    This is for a trial that Optuna still stores as running, although its sweep has ended.
 
     Args:
         record: The study's record of the trial.
-        facts: Facts of the study. A notebook counts only if this study wrote it.
+        facts: Facts of the study. A notebook that another study wrote is ignored.
 
     Returns:
-        The record with the end that the executed notebook states. The same record if the notebook
-        states no final end: then the trial must run again.
+        The record with that end. `record` unchanged if it states an end itself, or if the notebook
+        states no final end of the same attempt.
     """
     if record.state.has_ended:
         return record
@@ -87,7 +89,7 @@ def sent_outcome(spec: TrialSpec, facts: StudyFacts) -> TrialOutcome | None:
 
     Returns:
         The outcome. None if the executed notebook states no final end of this attempt, or if
-        artifacts of the trial are missing here. Then the trial must run again.
+        artifacts of the trial are missing on this machine. Then the trial must run again.
     """
     metadata = read_metadata(spec.notebook)
     if metadata is None or metadata.attempt != spec.attempt:
@@ -107,17 +109,17 @@ def sent_outcome(spec: TrialSpec, facts: StudyFacts) -> TrialOutcome | None:
 def unknown_end(
     records: Iterable[TrialRecord], facts: StudyFacts, paths: StudyPaths
 ) -> Path | None:
-    """Return the executed notebook of an attempt that the study's database lacks, or None.
+    """Return an executed notebook with the end of an attempt that the study's database lacks.
 
-    Such a notebook exists if the database was replaced by an older copy.
+    Such a notebook exists if the database was replaced by an older copy. None if there is none.
 
-    The notebook of an attempt that the database has without its end is not returned. A cluster's
-    worker may have sent the notebook, and was lost before it sent the trial's artifacts. Such a
-    trial runs again.
+    If the database has the attempt but not its end, its notebook is not returned: a cluster's
+    worker may have been lost after it sent the notebook and before it sent the trial's artifacts.
+    The trial then runs again.
 
     Args:
         records: Records of the study's trials.
-        facts: Facts of the study. A notebook counts only if this study wrote it.
+        facts: Facts of the study. A notebook that another study wrote is ignored.
         paths: Paths of the study.
     """
     known = {record.run_id: record.attempt for record in records}

@@ -1,4 +1,4 @@
-"""Define the facts about a study, which it stores in addition to its trials.
+"""Define the facts that a study stores in addition to its trials, such as its settings.
 
 The facts are one user attribute of Optuna's study. A study in a SQLite file also keeps its facts in
 `study.json`, from which `rebuild` can restore a lost database.
@@ -48,7 +48,7 @@ class StudyFacts:
     Attributes:
         id: Id of the study. No other study has it, not even one with the same name.
         objectives: Names of the scores, in Optuna's order.
-        template: Absolute output template of the last sweep.
+        template: Absolute output template of the last sweep, such as `/out/{run_id}.ipynb`.
         tracking_uri: MLflow tracking URI, without its password.
         experiment_id: Id of the study's experiment in MLflow.
         notebook: Path of the research notebook.
@@ -58,21 +58,22 @@ class StudyFacts:
             (`notebooks/fingerprint.py`).
         inputs: Files of other studies that the trials use, by input name.
         spent_s: Wall-clock time of all sweeps, in seconds.
-        replaced_trials: Number of trials of earlier studies that this study has replaced, because
-            all of them had failed.
+        replaced_trials: Number of trials of earlier studies that were removed and replaced by this
+            study. All these trials had failed.
         mlflow_run_ids: MLflow's id of each trial's run, by the trial's run id.
         compare_url: URL of MLflow's comparison of the runs. None if there is none.
         tracking_is_behind: Whether MLflow may still show ended trials as running.
-        lag: Number of trials that run at once with `study.order: fixed`. None with a free order.
+        lag: Number of trials that run at once with `study.order: fixed`. None if no sweep had this
+            setting.
         repeats: Seeds or folds on which each proposal runs. None if proposals run once.
         confirms: Params and seeds that the study runs, and the id of the search from which the
             params come. None if the study itself is a search.
-        learned: Trials of each study in `learn_from`, the best first. None if there is no such
-            study.
+        learned: Trials of each study in `learn_from`, the best first. None if no sweep had this
+            setting.
         importances: Importance of each param, by objective, then by param. None until they were
             computed, at the end of a sweep or by `export`.
-        noise: Standard deviation of each score between runs of the same params, as far as it was
-            measured with the importances.
+        noise: Standard deviation of each score between runs of the same params. A score is missing
+            if its deviation was not measured together with the importances.
         importances_of: Number of completed trials from which the importances were computed.
     """
 
@@ -133,7 +134,7 @@ class StudyFacts:
         """Return the name and the facts of a study from a file that `write` has written.
 
         Raises:
-            StudyError: The file cannot be read, or the study has not begun a trial.
+            StudyError: The file cannot be read, or has no settings or output template.
         """
         try:
             stored = json.loads(file.read_text(encoding="utf-8"))
@@ -188,10 +189,10 @@ class StudyFacts:
         return self.made_of.get("data")
 
     def has_learned_from(self, settings: Settings) -> bool:
-        """Return whether the study has the trials of exactly those studies that settings name.
+        """Return whether `learned` has the trials of exactly the studies in `learn_from`.
 
         Args:
-            settings: Settings of a sweep. Their `learn_from` names the studies.
+            settings: Settings of a sweep, which may have `learn_from`.
         """
         # Compare the lists in the form in which a study stores them, which is without passwords.
         before = () if self.learned is None else self.settings.get("learn_from", ())

@@ -79,7 +79,7 @@ def has_study(file: Path, name: str, study_id: str) -> bool:
 def why_lost(storage: Path) -> str | None:
     """Return why a study's database is lost, in words. Return None if nothing shows a loss.
 
-    Without readable facts about the study, only a missing or empty file counts as lost.
+    If `study.json` next to it cannot be read, only a missing or empty database counts as lost.
 
     Args:
         storage: Path of the database in the study's folder.

@@ -63,13 +63,13 @@ def param_importances(
         models: Models of the study's scores. None without torch.
         without: Names of params that are measured, but left out of the result, such as the param
             that selects the fold.
-        before_step: Called before each step of less than a second. What it raises ends the
-            computation.
+        before_step: Called before each step of less than a second. An exception that it raises
+            ends the computation.
 
     Returns:
-        By objective the params, the largest share first. Shares add up to 1. Empty if there are
-        fewer than 10 completed trials, or if the models know fewer: trials that ran before a param
-        was swept do not count. An objective whose scores are all equal is missing.
+        Importances by objective and param, the largest share first. Shares add up to 1. Empty if
+        there are fewer than 10 completed trials. With models, trials that ran before a param was
+        swept are not counted. An objective whose scores are all equal is missing.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     n_completed = len(completed) if models is None else models.n_completed
@@ -96,8 +96,8 @@ def _n_varied(names: Sequence[str], trials: Sequence[FrozenTrial]) -> int:
 def _without(found: Mapping[str, Importance], names: Collection[str]) -> dict[str, Importance]:
     """Return importances without some params. Scale the other shares so that they add up to 1.
 
-    If a param is left out, the joint shares of the others are set to 0, which means not measured:
-    they contain what a param explains together with the param that is left out.
+    If a param is left out, the joint shares of the others are set to 0 (not measured), because they
+    contain what a param explains together with the one that is left out.
     """
     kept = {name: importance for name, importance in found.items() if name not in names}
     if len(kept) == len(found):
@@ -133,13 +133,13 @@ def forest_importances(
     Args:
         study: Optuna's study.
         objectives: Names of the objectives, in Optuna's order.
-        before_step: Called before each step of less than a second. What it raises ends the
-            computation.
+        before_step: Called before each step of less than a second. An exception that it raises
+            ends the computation.
 
     Returns:
-        By objective the params that all trials have, the largest share first. Shares add up to 1.
-        Empty if there are fewer than 10 completed trials. An objective whose scores are all equal
-        is missing.
+        Importances of the params that all trials have, by objective and param, the largest share
+        first. Shares add up to 1. Empty if there are fewer than 10 completed trials. An objective
+        whose scores are all equal is missing.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(completed) < _FEWEST_TRIALS:
@@ -164,7 +164,7 @@ def _shares_of_forests(
     index: int,
     before_step: Callable[[], None],
 ) -> dict[str, list[float]]:
-    """Return, by param, which share of the score's variance it explains in each bootstrap sample.
+    """Return, for each param, its share of the score's variance in each bootstrap sample.
 
     A sample is skipped if all its scores are equal, or if no param is in all its trials.
 
@@ -203,7 +203,7 @@ def _study_of(study: optuna.Study, trials: list[FrozenTrial]) -> optuna.Study:
 
 
 def _importance(shares: Sequence[float]) -> Importance:
-    """Return a param's importance from the shares of the variance that it explains in samples."""
+    """Return a param's importance: mean and interval of its shares in the bootstrap samples."""
     low, high = np.quantile(shares, INTERVAL).tolist()
     return Importance(statistics.fmean(shares), low, high)
 
@@ -212,8 +212,8 @@ def _in_one_space(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the trials with one linear range for each param, which contains all its values.
 
     Optuna would measure logarithmic ranges on a linear scale, and would leave out params whose
-    range was changed during the study. The range of a retry may lack its value: the retry has the
-    value of the failed trial and the present range.
+    range was changed during the study. In a study of an earlier version of this package, the value
+    of a retry may be outside of the retry's range.
     """
     bounds = dict[str, list[float]]()
     for trial in trials:

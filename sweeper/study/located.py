@@ -1,7 +1,7 @@
-"""Find a study together with its files, and with the study that confirmed its trials.
+"""Find a study together with its files, and with the study that runs its best trials again.
 
-The search `digits` and the study `digits-confirm` are in one storage, or each is in a file of its
-own next to its outputs.
+The search `digits` and the study `digits-confirm`, which runs the best trials on fresh seeds, are
+in one storage, or each is in a file of its own next to its outputs.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class LocatedStudy:
     def confirmation(self) -> Confirmation | None:
         """Return the ranking of trials by their mean scores over several runs.
 
-        The runs are those on fresh seeds. If there are none, they are those of a search that runs
-        each proposal several times (`repeat`). Return None if there are none of these, either.
+        A study that runs trials of a search again has such a ranking itself. For a search, it is
+        the ranking of the study that runs its best trials on fresh seeds. Without such a study, it
+        is the ranking of the search's proposals if `repeat` runs each of them several times.
+        Otherwise, it is None.
         """
         own = self.study.confirmation
         if own is not None and own.repeats is None:
@@ -42,7 +44,7 @@ class LocatedStudy:
         return own if confirming is None else confirming.study.confirmation
 
     def cost(self) -> float | None:
-        """Return the cost of the study together with that of the study that confirmed its trials.
+        """Return the cost of the study plus that of the study that runs its best trials again.
 
         Return None if no price is known.
         """
@@ -53,12 +55,13 @@ class LocatedStudy:
         return cost + (confirming.study.facts.cost or 0.0)
 
     def following(self, kind: str) -> LocatedStudy | None:
-        """Return the study that confirms or ablates this one.
+        """Return the study that runs trials of this one again.
 
         None if there is none, or if it cannot be read.
 
         Args:
-            kind: `confirm` or `ablate`.
+            kind: `confirm` for runs of the best trials on fresh seeds, `ablate` for runs of the
+                best trial with one param changed at a time.
         """
         try:
             return self.readable_following(kind)
@@ -66,10 +69,11 @@ class LocatedStudy:
             return None
 
     def readable_following(self, kind: str) -> LocatedStudy | None:
-        """Return the study that confirms or ablates this one. None if there is none.
+        """Return the study that runs trials of this one again. None if there is none.
 
         Args:
-            kind: `confirm` or `ablate`.
+            kind: `confirm` for runs of the best trials on fresh seeds, `ablate` for runs of the
+                best trial with one param changed at a time.
 
         Raises:
             StudyError: The study cannot be read now.
@@ -92,7 +96,7 @@ class LocatedStudy:
     def ablated(self) -> str | None:
         """Return the run id of the trial whose params `ablate` changes one at a time.
 
-        Return None if there is no ablation. An ablation that still runs counts.
+        Return None if there is no ablation. The ablation may still be running.
         """
         ablation = self.following("ablate")
         if ablation is None:
@@ -103,8 +107,8 @@ class LocatedStudy:
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
         """Return the best trials: the winner of `confirmation`, else what `Study.best` returns.
 
-        As soon as the runs on fresh seeds have a winner, it counts, and not the scores of the
-        search. Its record in the search is returned.
+        As soon as the runs on fresh seeds have a winner, they decide, and not the scores of the
+        search. The winner's record in the search is returned.
 
         Args:
             confirmation: Ranking that the method `confirmation` has returned. None if there is

@@ -28,7 +28,7 @@ class Move:
 
 
 def moves_in(outputs: Path) -> Iterator[Move]:
-    """Yield each study whose folder is in a folder of outputs and was moved there."""
+    """Yield each study whose folder is in a folder of outputs and was moved or copied there."""
     for file in sorted(outputs.glob(f"*/{facts_beside(Path('study.db')).name}")):
         move = move_of(file)
         if move is not None:

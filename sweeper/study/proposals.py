@@ -1,4 +1,4 @@
-"""Choose the next trial and its params: an unfinished trial, a queued one, or a proposal."""
+"""Choose the next trial: an unfinished one, a queued one, or one with params from the sampler."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class TrialQueue:
         storage: Storage of the study.
 
     Attributes:
-        lag: Number of trials at once, with `study.order: fixed`. A proposal then waits until all
-            earlier trials except the last `lag - 1` have ended, and the sampler sees only the ends
-            of those trials. None with a free order: a proposal waits for no trial, and the sampler
-            sees all ends so far.
+        lag: Number of trials that run at once, with `study.order: fixed`. A proposal then waits
+            until all earlier trials except the last `lag - 1` have ended, and the sampler sees only
+            the ends of those trials. None with a free order: a proposal waits for no trial, and the
+            sampler sees all ends so far.
     """
 
     def __init__(self, storage: MirroredStorage) -> None:
@@ -184,7 +184,7 @@ class TrialQueue:
         return RepeatedTrials(samplers.settings, self._storage.trials())
 
     def _waits_for_repeats(self, samplers: SamplerFactory) -> bool:
-        """Return whether the next trial can only be a repeat of a proposal that still runs."""
+        """Return whether the next trial can only repeat a proposal of which a trial is running."""
         repeated = self._repeated(samplers)
         if repeated is None or self._prepared is not None or not self._is_over(samplers):
             return False
@@ -231,7 +231,7 @@ class TrialQueue:
         return trial.number, suggest(optuna.Trial(study, trial_id), settings.search_space)
 
     def _next_id(self, samplers: SamplerFactory) -> int:
-        """Begin a repeat that is due, a queued trial, or a new trial. Return its id in memory."""
+        """Begin a repeat of a proposal, a queued trial, or a new trial. Return its id in memory."""
         storage, settings = self._storage, samplers.settings
         repeated = self._repeated(samplers)
         due = None if repeated is None or self.has_trial_by_hand else repeated.due

@@ -1,7 +1,7 @@
 """Rebuild a study's database from its executed notebooks.
 
-An executed notebook keeps what Optuna stored when its trial began. The study's folder keeps the
-facts about the study.
+An executed notebook contains what Optuna stored when its trial began. The file `study.json` in the
+study's folder contains the facts about the study, such as its settings.
 """
 
 from __future__ import annotations

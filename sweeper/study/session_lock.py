@@ -1,4 +1,4 @@
-"""Lock a study on a PostgreSQL server by a session, which holds the lock until it ends."""
+"""Lock a study on a PostgreSQL server. The lock is held until its database session ends."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def holder_in(storage_url: Address, study: str) -> Holder | None:
 
     Raises:
         StudyError: The storage cannot be opened.
-        StorageAwayError: The server does not answer after that.
+        StorageAwayError: The server does not answer after the storage was opened.
     """
     engine = open_storage(storage_url, is_known=True).engine
     try:

@@ -179,7 +179,7 @@ class MirroredStorage(InMemoryStorage):
         If the storage does not have the trial yet, change it only in memory.
 
         Args:
-            change: Name of the method of both storages.
+            change: Name of the method that makes the change, the same in both storages.
             trial_id: Id of the trial in memory.
             *args: Further arguments of the method.
             is_made: Returns whether the stored trial already has a change that must not be made

@@ -28,7 +28,7 @@ ORDER BY trials.number
 def stored_records(
     storage: RDBStorage, study_id: int, only: OptunaState | None = None
 ) -> list[TrialRecord]:
-    """Return the records of all trials that have ever begun, by number.
+    """Return the records of all trials that have ever begun, in the order of their numbers.
 
     Args:
         storage: The open storage.

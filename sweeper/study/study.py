@@ -100,7 +100,8 @@ class Study:
 
     Args:
         study: Optuna's study. While a sweep runs it, its storage is a `MirroredStorage`.
-        storage: Storage of a study that is only read or queued to. None while a sweep runs it.
+        storage: Storage of a study that is read or corrected, or to which trials are queued.
+            None while a sweep runs the study.
     """
 
     def __init__(self, study: optuna.Study, storage: RDBStorage | None = None) -> None:
@@ -124,7 +125,7 @@ class Study:
 
     @property
     def facts(self) -> StudyFacts:
-        """Facts that sweeps have stored about the study.
+        """Facts that sweeps have stored about the study, such as its settings.
 
         Raises:
             StudyError: The facts are stored in an unknown form.
@@ -510,8 +511,9 @@ class Study:
     def confirm(self, plan: RerunPlan, *, has_changed: bool = False) -> None:
         """Queue the runs of a plan that the study lacks. Remove queued runs of earlier plans.
 
-        All trials run on a seed before the first trial runs on the next seed. Runs with other code
-        or settings do not count, and are not run again if they were interrupted.
+        All trials run on a seed before the first trial runs on the next seed. Earlier runs with
+        other code or settings are ignored: their params and seeds are queued again, and interrupted
+        runs do not resume.
 
         Args:
             plan: Params and seeds to run.
@@ -547,16 +549,16 @@ class Study:
     def n_confirming(self, plan: RerunPlan, *, has_changed: bool = False) -> int:
         """Return how many trials the study would have after `confirm` with the same arguments.
 
-        Trials that were queued by hand do not count.
+        Trials that were queued by hand are left out.
         """
         since = self._counts_since(has_changed=has_changed)
         runs = self._runs_of(replace(plan, since=since))
         return runs.n_staying + len(runs.missing)
 
     def _counts_since(self, *, has_changed: bool) -> int:
-        """Return the number of the first trial that counts for a plan of runs.
+        """Return the number of the first trial with the present code and settings.
 
-        Earlier trials ran other code or settings.
+        Earlier trials are ignored in a plan of runs.
 
         Args:
             has_changed: Whether all trials so far ran other code or settings.
@@ -635,9 +637,9 @@ class Study:
         """Ask the pruner about a running trial after its latest report.
 
         A trial at the last step of the longest completed trial is never pruned, because its
-        training is complete. A param such as the number of epochs may decide how many steps a trial
-        has. `PredictivePruner` finds that out, and then prunes no trial at its own last step,
-        unless its last value is NaN.
+        training is complete. If a param such as the number of epochs decides how many steps a
+        trial has, `PredictivePruner` learns this from completed trials. It then prunes no trial at
+        that trial's own last step, unless the last value is NaN.
 
         Returns:
             Why the trial should be pruned, in words. None if it should continue.
@@ -702,7 +704,7 @@ class Study:
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
         """Store how a trial has ended.
 
-        A trial that was stopped with its sweep stays open in Optuna.
+        Optuna still stores a trial as running if it was stopped with its sweep.
 
         Args:
             number: Trial number in the study.
@@ -753,7 +755,7 @@ class Study:
     # --- records and results ------------------------------------------------------------------
 
     def records(self) -> list[TrialRecord]:
-        """Return the records of all trials that have ever begun, by number.
+        """Return the records of all trials that have ever begun, in the order of their numbers.
 
         Raises:
             StudyError: A record is stored in an unknown form.
@@ -765,9 +767,9 @@ class Study:
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """Ranking by means, for a study that confirms another study or repeats its proposals.
+        """Ranking by mean scores, for a study that runs the same params several times.
 
-        None for any other study.
+        Such a study belongs to `confirm` or `ablate`, or has `repeat`. None for other studies.
         """
         facts = self.facts
         if facts.confirms is not None:
@@ -891,7 +893,8 @@ class Study:
         """Return the records of trials that were running or just ended when their sweep was killed.
 
         The record has no outcome, or Optuna does not have the outcome that the record states. A
-        trial that was stopped with its sweep is left out: it stays open in Optuna, and runs again.
+        trial that was stopped with its sweep is left out: Optuna stores it as running, so that it
+        runs again.
         """
         assert self._storage is not None, "only for a study that no sweep has open"
         with _of_this_version(self.name):
@@ -950,12 +953,12 @@ def _queued_params(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _allows(space: SearchSpace, params: Params) -> bool:
-    """Return whether a space allows the values of params. Params outside it are not checked."""
+    """Return whether a space allows the values of those params that are in the space."""
     return all(space[name].allows(value) for name, value in params.items() if name in space)
 
 
 def _is_queued_first(trial: FrozenTrial) -> bool:
-    """Return whether `queue_first` has queued a trial, and it has not begun."""
+    """Return whether a trial was queued by `queue_first` and still waits to begin."""
     return trial.state is OptunaState.WAITING and FIRST in trial.user_attrs
 
 

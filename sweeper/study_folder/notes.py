@@ -1,4 +1,4 @@
-"""Keep what people note about trials in the study's folder."""
+"""Store the notes that people write about trials, in the study's folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Notes:
     """The notes about the trials of a study. Several processes and threads may use them at once.
 
     Args:
-        file: The file with the notes, in the study's folder. Without a file, there are no notes.
+        file: The file with the notes, in the study's folder. It need not exist.
     """
 
     def __init__(self, file: Path) -> None:
@@ -47,13 +47,13 @@ class Notes:
             return {}
 
     def change(self, changes: Mapping[str, Mapping[str, Any]]) -> dict[str, TrialNote]:
-        """Change some parts of the notes. Return all notes.
+        """Change fields of the notes. Return all notes.
 
         Args:
-            changes: By run id: the parts to change, as `TrialNote.changed` takes them.
+            changes: Fields to change, by run id, such as `{"0003": {"starred": True}}`.
 
         Raises:
-            ValueError: A run id or a part is not valid. Nothing is changed.
+            ValueError: A run id or a field is not valid. Nothing is changed.
             StudyError: The file with the notes is damaged.
             OutputError: The folder cannot be written, or another process holds the lock.
         """

@@ -51,9 +51,9 @@ class HeldFolder:
     def check(self) -> None:
         """Check that no sweep on another machine has taken over the folder.
 
-        That happens if this process stood still for so long that it counted as dead. `sweep.json`
-        is read on each call, and not only after a long pause: the clock of a suspended machine may
-        stand still, too, and show no pause.
+        That happens if this process was suspended for so long that it counted as dead. `sweep.json`
+        is read on each call, and not only after a long pause: a suspended machine may stop its
+        clock, which then shows no pause.
 
         Raises:
             StudyError: Another sweep has taken over the folder.

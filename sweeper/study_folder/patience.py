@@ -83,8 +83,9 @@ class Patience:
 
         Args:
             call: Function to call.
-            again: Function to call from the second attempt on, if `call` must not be repeated as it
-                is: the database may have made a change although its answer was lost.
+            again: Function to call from the second attempt on. It is needed if `call` must not be
+                repeated: the database may have made a change although its answer was lost. None to
+                repeat `call`.
 
         Raises:
             Exception: The error of the call, if it is not temporary or if the limit is over.
@@ -142,7 +143,7 @@ class Patience:
     def note_success(self) -> None:
         """Record that the database or disk is available.
 
-        A long call may record this before it returns.
+        `insist` and `attempt` do so after a call succeeds. A long call may do so before it returns.
         """
         self.has_succeeded = True
         if not self._is_away:

@@ -73,7 +73,8 @@ def keep(source: Path, place: Path) -> None:
 
     Args:
         source: File or folder to link.
-        place: Path of the link, or of the folder that gets the links. What is there is replaced.
+        place: Path of the link, or of the folder that gets the links. A file or folder that exists
+            there is replaced.
 
     Raises:
         OSError: The path `place` cannot be written, or `source` cannot be read.

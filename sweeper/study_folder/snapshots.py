@@ -48,10 +48,7 @@ class CodeSnapshot:
 
     @property
     def name(self) -> str:
-        """Name of the snapshot: 12 hexadecimal digits.
-
-        Equal code has the same name on all machines.
-        """
+        """Name of the snapshot: 12 hexadecimal digits, a hash of all fields except cell ids."""
         # Notebooks of formats before 4.5 get new cell ids each time they are read, so the ids are
         # left out.
         node = json.loads(self.notebook)

@@ -1,6 +1,8 @@
-"""Plan the studies that follow a search: confirmation of its best trials, and ablations.
+"""Plan the studies that run trials of a search NAME again: NAME-confirm and NAME-ablate.
 
-Such a study runs given params on given seeds. It proposes, prunes and confirms nothing.
+NAME-confirm runs the best trials on fresh seeds. NAME-ablate also uses fresh seeds: it runs the
+best trial, and the same trial with one param at a time at the notebook's value. Neither study
+proposes params, prunes trials or is confirmed itself.
 """
 
 from __future__ import annotations
@@ -44,20 +46,21 @@ _NOTE_S = 20.0
 def confirming_plan(
     search: SweepPlan, found: SweepResult, *, is_stopped: Callable[[], bool]
 ) -> SweepPlan | None:
-    """Return the plan of the study that confirms the best trials of a search.
+    """Return the plan of NAME-confirm, which runs the best trials of a search on fresh seeds.
 
     Return None if the settings ask for no confirmation, if the search was stopped, or if none of
     its trials has a score.
 
     Args:
-        search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
+        search: Plan of the search NAME. Both studies have the same notebook, modules, inputs and
+            data.
         found: Result of the search.
         is_stopped: Returns whether the sweep was stopped. If so, a wait for a cluster's workers
             ends with `StoppedError`.
 
     Raises:
         SettingsError: None of the trials with a score can run again, nothing is left of the budget,
-            or NAME-confirm is too long for the name of a study.
+            or the name NAME-confirm is too long.
         StoppedError: The sweep was stopped.
     """
     asked = search.settings.confirm
@@ -75,7 +78,7 @@ def confirming_plan(
 
 
 def _why_none(settings: Settings) -> str:
-    """Return why no trial that has a score can run again to be confirmed, and a remedy."""
+    """Return a text: why no trial that has a score can run on fresh seeds, and the remedy."""
     if settings.repeat is not None:
         return (
             "no proposal has both the scores of all its runs (`repeat`) and params that the "
@@ -90,11 +93,11 @@ def _why_none(settings: Settings) -> str:
 def trials_to_confirm(
     settings: Settings, records: Sequence[TrialRecord], *, count: int
 ) -> list[TrialRecord]:
-    """Return the best trials of a search whose params the parameters file still allows.
+    """Return the best of a search's trials whose params the parameters file still allows.
 
-    If each proposal runs several times (`repeat`), one run of each proposal is returned, with the
-    mean of all its runs as its score. Trials are checked from the best one on, until `count` are
-    found. For each checked trial that the parameters file no longer allows, a warning is logged.
+    With `repeat`, several trials run each set of params. Then only one trial of each set counts,
+    with the mean score of the set. Trials are checked from the best one on, until `count` are
+    found. For each checked trial whose params are no longer allowed, a warning is logged.
 
     Args:
         settings: Settings of the search.
@@ -134,9 +137,9 @@ def following_plan(
     of: SweepResult,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> SweepPlan:
-    """Return the plan of the study that runs given params and seeds after a search.
+    """Return the plan of NAME-confirm or NAME-ablate, which runs given params on given seeds.
 
-    The study may exist already. Then its sweep is resumed.
+    If the study exists already, its sweep is resumed.
 
     Args:
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
@@ -195,15 +198,15 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
 
 
 def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
-    """Make the final answer of a search (the winner, what to do next) after its confirmation.
+    """Make the final answer of a search (the winner, what to do next) after NAME-confirm has run.
 
-    The confirmation may have failed. The answer is also written to the comparison page of the
-    search, and into the description of its MLflow experiment. If one of these cannot be written, a
-    warning is logged.
+    NAME-confirm, which runs the best trials on fresh seeds, may have failed. The answer is also
+    written to the comparison page of the search, and into the description of its MLflow experiment.
+    If one of these cannot be written, a warning is logged.
 
     Args:
         search: Plan of the search.
-        found: Result of the search, with that of the confirmation unless this failed.
+        found: Result of the search. It includes the confirmation, unless the confirmation failed.
 
     Returns:
         The result with the final answer. `found` itself if the study cannot be read or the page
@@ -246,10 +249,11 @@ def _describe(search: SweepPlan, study: Study, insights: Insights) -> None:
 
 
 def _with_means(plan: RepeatPlan, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return one record for each proposal of which all runs have scores, with their mean score.
+    """Return one record for each set of params, with the mean score of the trials that ran it.
 
-    Apart from the score, it is the record of the first run with a score. The very first run may
-    have failed, so that only its retry has a score.
+    With `repeat`, several trials run each set of params, each on another seed or fold. A set is
+    left out until it has a score for each seed or fold. Apart from the score, the record is that of
+    the set's first trial with a score, which may be a retry.
     """
     name = plan.objective
     found = []
@@ -260,13 +264,15 @@ def _with_means(plan: RepeatPlan, records: Sequence[TrialRecord]) -> list[TrialR
 
 
 def following_settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:
-    """Return the settings of a study that follows a search: it proposes and prunes nothing.
+    """Return the settings of NAME-confirm or NAME-ablate, which runs trials of a search again.
+
+    They are those of the search without its sampler, pruner, `start`, `confirm` and `repeat`.
 
     Args:
         settings: Settings of the search.
-        name: Name of the following study.
-        spent: Cost of the search. The following study has what is left of the budget.
-        trials: Number of trials of the following study.
+        name: Name of the study.
+        spent: Cost of the search. The study has what is left of the budget.
+        trials: Number of trials of the study.
 
     Raises:
         SettingsError: Nothing is left of the budget, or no study can have this name.

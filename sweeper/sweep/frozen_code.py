@@ -44,9 +44,9 @@ def snapshot_of(
 
 
 def changed_meanwhile(snapshot: CodeSnapshot, notebook: ResearchNotebook) -> list[str]:
-    """Return one remark for users, which names the files that have changed since the sweep began.
+    """Return a list with one remark, which names the code files that changed during the sweep.
 
-    Return an empty list if no file has changed.
+    The list is empty if no file has changed.
 
     Args:
         snapshot: Code that the trials ran.

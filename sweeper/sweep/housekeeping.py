@@ -1,4 +1,4 @@
-"""Write a sweep's time spent and its comparison page every few seconds while trials run."""
+"""Every few seconds, store how long a study's sweeps have run, and write its comparison page."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Stores how long a study was swept, and writes the comparison page to the disk.
+    """Stores how long a study's sweeps have run, and writes its comparison page.
 
-    A thread does both every 5 s. It writes the page less often if that takes long. It stops the
-    sweep if the study's storage is lost. If the page cannot be written, the sweep continues: only
-    the first such error is logged.
+    The comparison page is an HTML page that compares the trials. A thread does both every 5 s. If
+    writing the page takes long, it is written less often. If the study's storage is lost, or
+    another sweep has taken over the study, the thread stops the sweep. If the page cannot be
+    written, the sweep continues, and only the first such error is logged.
 
     Args:
         plan: Plan of the sweep.
@@ -61,7 +62,7 @@ class Housekeeping:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, and store once more how long the study was swept."""
+        """End the thread, and store once more how long the study's sweeps have run."""
         self._closing.set()
         with self._chores.during(ChoreKind.PAGE):  # The thread may still be writing the page.
             self._thread.join()
@@ -77,7 +78,7 @@ class Housekeeping:
         importances: Mapping[str, Mapping[str, Importance]] | None = None,
         confirmation: Confirmation | None = None,
     ) -> None:
-        """Write the comparison page as the study is now. Log the first error instead of raising it.
+        """Write the comparison page as the study is now. Log the first error, and raise none.
 
         Args:
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them.

@@ -35,7 +35,7 @@ class Notifier:
         self._has_failed = False
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Send a message about the first trial of the sweep that fails."""
+        """Send a message if this event is the end of the sweep's first failed trial."""
         if event is Event.TRIAL_ENDED and record is not None and not self._has_failed:
             self._has_failed = record.state is TrialState.FAILED
             if self._has_failed:

@@ -1,4 +1,4 @@
-"""Open a study and its tracker for one sweep, and hold their locks until the sweep has ended."""
+"""Open a study and its MLflow store for one sweep, and lock the study until the sweep ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from pathlib import Path
 
+from ..errors import OutputError
 from ..notebooks.metadata import read_metadata
 from ..search.repeats import plan_of_repeats
 from ..study.endings import unknown_end
@@ -39,8 +41,8 @@ def opened(
 ) -> Iterator[tuple[SweepPlan, Study, Tracker]]:
     """Yield the plan with its inputs, the open study and its open tracker.
 
-    This process alone uses the study's folder and storage until the block ends. A call that is
-    refused leaves no file behind.
+    This process alone uses the study's folder and storage until the block ends. If a check refuses
+    the sweep, a folder that was made for a new study is removed again.
 
     Args:
         plan: Plan of the sweep.
@@ -54,6 +56,36 @@ def opened(
     Raises:
         SweepError: The outputs, the study or MLflow cannot be used.
     """
+    with ExitStack() as stack:
+        try:
+            study = stack.enter_context(
+                _opened(
+                    plan,
+                    on_request=on_request,
+                    on_restore=on_restore,
+                    on_data=on_data,
+                    is_stopped=is_stopped,
+                )
+            )
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise OutputError(
+                f"{display_path(Path(error.filename))}: cannot be used: {error.strerror}; "
+                "this call has begun no trial"
+            ) from error
+        yield study
+
+
+@contextmanager
+def _opened(
+    plan: SweepPlan,
+    *,
+    on_request: Callable[[str], None],
+    on_restore: Callable[[], None],
+    on_data: Callable[[str], None],
+    is_stopped: Callable[[], bool],
+) -> Iterator[tuple[SweepPlan, Study, Tracker]]:
     with ExitStack() as stack:
         folder = stack.enter_context(held_folder(plan.paths))
         stack.enter_context(held_elsewhere(plan.paths, plan.storage_url.file))
@@ -123,16 +155,16 @@ def opened(
 def _begins_anew(plan: SweepPlan, study: Study) -> bool:
     """Return whether a new study replaces the stored one. If so, remove the files of the old one.
 
-    A new study replaces a study in which no trial has begun, so that the present objectives,
-    `start` and so on apply. It also replaces a study whose trials have all failed, if the notebook
-    or the settings have changed since (see `is_worth_nothing`), unless the plan allows changes.
+    A new study replaces a study in which no trial has begun, so that all present settings apply. It
+    also replaces a study whose trials have all failed, if the notebook or the settings have changed
+    since (see `is_worth_nothing`), unless the plan allows changes.
 
     The files are executed notebooks, checkpoints, artifacts and notes. They are removed so that no
     new trial resumes from a checkpoint of an old one. If the sweep is killed before the stored
     study is removed, the next call removes it.
 
     A storage that is an old copy is never replaced, because trials that it lacks may have
-    completed. `refuse_older_copy` then refuses the call.
+    completed. `refuse_older_copy` then refuses the sweep.
     """
     has_begun = study.facts.confirms is not None or not study.has_only_planned
     if has_begun and (plan.allow_changes or not is_worth_nothing(study, plan.fingerprint)):
@@ -156,7 +188,7 @@ def _begins_anew(plan: SweepPlan, study: Study) -> bool:
 
 
 def _note_places(plan: SweepPlan, study: Study) -> None:
-    """Store in a new study where its notebooks and MLflow runs are, so that commands find it.
+    """Store in a new study where its notebooks and MLflow runs are, so that commands find them.
 
     This is done before data is fetched, which may take hours, and before MLflow is opened.
     """
@@ -216,7 +248,10 @@ def _note_call(plan: SweepPlan, study: Study, tracker: Tracker) -> None:
 
 
 def store_of(plan: SweepPlan, study: Study) -> Store:
-    """Return a description of the study's MLflow store and of what it shows. Open nothing."""
+    """Return the address of the study's MLflow store, and the text and view that its UI shows.
+
+    The store is not opened.
+    """
     settings = plan.settings
     return Store(
         address=plan.tracking,

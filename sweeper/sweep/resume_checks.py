@@ -32,9 +32,9 @@ def check_resumed(plan: SweepPlan, study: Study, *, is_restored: bool) -> None:
             another machine, or in another copy of the project.
 
     Raises:
-        StudyError: The trials have other outputs, another MLflow store, or another notebook's
-            folder. They ran with other code or settings, or belong to another search. Or the
-            storage is an old copy.
+        StudyError: The plan differs from the study's trials: in output paths, MLflow store, folder
+            of the notebook, code, settings, or in the search that is run again. Or the storage is
+            an old copy.
         OutputError: The executed notebook of another study would be overwritten.
     """
     refuse_other_outputs(study, plan.paths)
@@ -86,7 +86,7 @@ def refuse_other_outputs(study: Study, paths: StudyPaths) -> None:
 
 
 def _are_same(path: Path, other: Path) -> bool:
-    """Return whether two paths lead to the same place, which may not exist."""
+    """Return whether two paths lead to the same file or folder, which may not exist."""
     return os.path.realpath(path) == os.path.realpath(other)
 
 
@@ -171,8 +171,9 @@ def refuse_run_for_nothing(plan: SweepPlan, parameters: Path) -> None:
 def changes_since(study: Study, made_of: Fingerprint) -> list[str]:
     """Return in words how code and settings differ from those of the study's last sweep.
 
-    Empty if they do not differ. Empty also if the newest trial ran with the present code and
-    settings, and no trial ran with those of the last sweep.
+    Empty if they do not differ. Empty also if a change was undone before a trial ran with it: no
+    trial ran with the code and settings of the last sweep, and the newest one ran with the present
+    code and settings.
 
     Args:
         study: The study to resume.
@@ -212,7 +213,8 @@ def _log_made_files(study: Study, made_of: Fingerprint) -> None:
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
     """Refuse new trials whose fingerprint differs from the fingerprint of the study's trials.
 
-    A module that a trial has written next to the notebook does not count as a difference.
+    If the cells are unchanged, a local module that has appeared or disappeared does not count as a
+    difference: a trial may have downloaded or removed it.
 
     Args:
         study: The study to resume.
@@ -284,8 +286,8 @@ def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
 def refuse_lost_database(paths: StudyPaths) -> None:
     """Refuse a folder that has executed notebooks of a study but not the study's database.
 
-    Otherwise, a new study would begin in that folder, and would replace the file of facts from
-    which `rebuild` restores the database.
+    Otherwise, a new study would begin in that folder, and would replace the file study.json, from
+    which the command `rebuild` restores the database.
 
     Raises:
         LostFileError: The database is missing, empty, or belongs to another study.
@@ -295,7 +297,7 @@ def refuse_lost_database(paths: StudyPaths) -> None:
 
 
 def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None:
-    """Refuse a storage that lacks the end of a trial, although the executed notebook states it.
+    """Refuse a storage that lacks the end of a trial, although its executed notebook states it.
 
     Otherwise, the trial would be run again and overwrite that notebook.
 

@@ -41,6 +41,6 @@ class Spending:
         return max(0.0, self._cost.budget / self._cost.price_per_hour * 3600 - self.spent_s)
 
     def write(self) -> None:
-        """Store the time spent in the study, so that it counts against the budget after a kill."""
+        """Store in the study how long its sweeps have run, so that it counts even after a kill."""
         # The sum is stored, not an increment, so that a repeated write counts no time twice.
         self._study.note_facts(spent_s=self.spent_s)

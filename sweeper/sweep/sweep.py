@@ -271,7 +271,7 @@ class Sweep:
     def doing(self) -> tuple[Chore, ...]:
         """Return the work that the sweep does now in addition to running trials.
 
-        Users see it, so that they know why they wait. An example is the proof that forked kernels
+        Users see it, so that they know why they wait. An example is the check that forked kernels
         change no result.
         """
         chores = list(self._chores.now())
@@ -523,9 +523,9 @@ class Sweep:
     ) -> tuple[Mapping[str, Mapping[str, Importance]] | None, _Surfaces]:
         """Return the importances of params and the predicted scores, by models of the scores.
 
-        What cannot be computed is None or empty. The same holds if no time is left, because the
-        machine is about to be taken away, and for a study that runs given params, such as a
-        confirmation.
+        If importances cannot be computed, they are None. If predicted scores cannot be computed,
+        they are empty. Nothing more is computed once the machine is about to be taken away. Nothing
+        is computed for a study that runs given params, such as NAME-confirm.
 
         Args:
             study: The study, open.
@@ -558,7 +558,7 @@ class Sweep:
 
 
 class _NoTimeLeftError(Exception):
-    """The machine is about to be taken away: skip what a later command can compute."""
+    """Raised if the machine is about to be taken away, to skip what can be computed later."""
 
 
 def _time_left_s(plan: SweepPlan, spending: Spending) -> float:

@@ -1,4 +1,4 @@
-"""List the files of a study that are copied, with their names in the copy and their paths."""
+"""List the files of a study for its remote copy, with their names in the copy and their paths."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Contents:
 
     @property
     def databases(self) -> dict[str, Path]:
-        """The databases by their names in the copy, in the order in which they are copied.
+        """The databases by their names in the remote copy, in the order in which they are copied.
 
         A run in MLflow starts after its trial starts, and ends after its trial ends. MLflow is
         copied first, so that the copy has no run without its trial. The other files are copied
@@ -57,7 +57,7 @@ class Contents:
             raise SyncError(f"remote copy: {where} was removed; the copy stays as it was")
 
     def files(self, begun: Collection[int] | None) -> Iterator[tuple[str, Path]]:
-        """Yield the names in the copy and the paths of all files except the databases.
+        """Yield the name in the remote copy and the path of each file except the databases.
 
         Args:
             begun: Numbers of the trials in the copied study. Notebooks, checkpoints and artifacts
@@ -82,7 +82,7 @@ class Contents:
 
     @property
     def _folders(self) -> dict[str, Path]:
-        """Folders whose files are all copied, whatever their names, by folder names in the copy.
+        """Folders in which files of any name are copied, by folder names in the remote copy.
 
         Only the checkpoints and artifacts of trials that are not in the copied study are left out
         (see `files`).
@@ -97,7 +97,7 @@ class Contents:
         }
 
     def place(self, name: str) -> Path:
-        """Return the path on this machine of a file in the copy. The file need not exist here.
+        """Return the path on this machine of a file in the remote copy. It need not exist here.
 
         Args:
             name: Name of the file in the copy, such as `notebooks/0007.ipynb`.

@@ -148,7 +148,7 @@ class RemoteCopy:
         self._thread.start()
 
     def begin_anew(self) -> None:
-        """Store in the folder's marker that a new study replaces the study in the copy.
+        """Store in the folder's `LocalMarker` that a new study replaces the study in the copy.
 
         If there is no copy, this does nothing. Call this before the study in the folder is removed.
         Without the marker, if this sweep were killed before its first copy, the next sweep would
@@ -169,10 +169,10 @@ class RemoteCopy:
             ) from error
 
     def when_lost(self, call: Callable[[SyncError], object]) -> None:
-        """Call a function if copying ends before the sweep does.
+        """Set a function that is called if copying ends before the sweep does.
 
-        The reason is that another process has taken over the copy, or that the study on this
-        machine was removed. The function may be called from another thread, and more than once.
+        Copying ends if another process has taken over the copy, or if the study on this machine
+        was removed. The function may be called from another thread, and more than once.
         """
         self._on_loss = call
         if self._loss is not None:  # The copying thread may have called the function, too.
@@ -189,8 +189,8 @@ class RemoteCopy:
         """Make the last copy, after the last change of the study.
 
         Args:
-            left_s: Seconds that are left. None for the usual limit of 60 s.
-            on_wait: Called if the copy takes so long that the wait should be reported.
+            left_s: Seconds that the sweep has left. None for the usual limit of 60 s.
+            on_wait: Called if the copy takes more than 1 s, to tell the user about the wait.
 
         Returns:
             Age of the copy in seconds. 0 if the last copy is complete, so that nothing is missing.
@@ -273,7 +273,9 @@ class RemoteCopy:
         return manifest
 
     def _continuable(self, here: _StudyHere | None, mark: LocalMarker | None) -> Manifest | None:
-        """Return the manifest of the copy. None if there is no copy yet.
+        """Check that this machine may continue the copy. Return the copy's manifest.
+
+        Return None if there is no copy yet.
 
         Args:
             here: The study on this machine. None if this machine does not have it.
@@ -396,7 +398,7 @@ class RemoteCopy:
             stored.close()
 
     def _write(self, entries: Mapping[str, Entry]) -> None:
-        """Write a new manifest, unless nothing has changed.
+        """Write a new manifest, unless the previous one is of this folder and has the same files.
 
         Afterwards, `_needed` has the objects that must not be removed: those that the new or the
         previous manifest names.

@@ -27,7 +27,7 @@ _HOST_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A file in the copy. The name of its object in the store is the hash of its content.
+    """A file in the copy. Its object in the store is named by the hash of its content.
 
     Attributes:
         hash: Hash of the content.
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Stored):
-    """The list of the files in a copy. All its objects are in the store when it is written.
+    """The list of the files in a copy. It is written after all objects that it names.
 
     Attributes:
         study: Name of the study.

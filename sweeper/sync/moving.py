@@ -69,7 +69,7 @@ def _move_records(move: Move) -> None:
 
 
 def _corrected(facts: StudyFacts, move: Move) -> StudyFacts:
-    """Return the facts of a moved study with the paths at which its files are now."""
+    """Return the stored facts of a moved study, with the present paths of its files."""
     before, now = move.before, move.now
     # The research notebook may have been moved together with its outputs.
     notebook = os.path.normpath(now.root / os.path.relpath(facts.notebook, before.root))

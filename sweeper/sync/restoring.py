@@ -60,11 +60,12 @@ def restore(
             uses the files that have arrived.
 
     Raises:
-        SyncError: The copy does not fit the sweep's options, has a file that belongs to no study,
-            or lacks an undamaged database of the study. Or another database has the path to which
-            the study's database is to be restored.
+        SyncError: The copy does not fit the sweep's options, or has a file that belongs to no
+            study. Or the study's database is missing or damaged in the copy, or another database
+            has the path to which it is to be restored.
         StoppedError: The sweep was stopped.
-        OutputError: A file that this study did not write has the path of a restored file.
+        OutputError: A notebook that would be overwritten was not written by this study, or states
+            the end of its trial and differs from the copy.
         StoreError: The store is unavailable.
         OSError: The disk is full or cannot be written.
     """
@@ -100,7 +101,7 @@ def _restore_files(
     places: Mapping[str, Path],
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Download all files except the study's database. Log a warning that names the missing ones.
+    """Download all files except the study's database. Warn of missing and damaged objects.
 
     Args:
         store: Store with the copy.
@@ -157,7 +158,7 @@ def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
         contents: Files of the study on this machine.
 
     Returns:
-        False if the file is not an intact database, so that it cannot be used. Else True.
+        Whether the file is an intact database. Otherwise, it cannot be used.
     """
     try:
         move_artifacts(tracking, before=manifest.artifacts, now=contents.paths.artifacts.as_uri())
@@ -174,7 +175,8 @@ def _move_study(study: Path, contents: Contents, *, has_store: bool) -> None:
     Args:
         study: The restored database.
         contents: Files of the study on this machine.
-        has_store: Whether the copy has MLflow's store. Else the study may log to a server.
+        has_store: Whether the copy has MLflow's store. If not, the study may log to a server, whose
+            address stays as it is.
 
     Raises:
         SyncError: The study's database is damaged.

@@ -28,7 +28,7 @@ class Selection:
     Attributes:
         contents: The files of the study on this machine.
         objects: Sender of files to the store.
-        begun: Trials in the snapshot of the study's database that this upload contains, by number.
+        begun: Trials in the snapshot of the study's database for this copy, by number.
             None if the study is on a server.
         before: Files of the previous copy whose objects the store still has, by name.
         is_last: Whether this is the last copy of the sweep, so that no file changes any more.

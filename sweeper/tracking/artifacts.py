@@ -183,7 +183,7 @@ class Artifacts:
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
     def _log_file(self, mlflow_id: str, file: Path, folder: str | None = None) -> None:
-        """Log a file to a folder among the artifacts of a run. None is their top folder."""
+        """Log a file to a folder of a run's artifacts. A `folder` of None is the top folder."""
         self._tell(Upload(file.stat().st_size))
         log = self._loggers.get(mlflow_id)
         if log is None:

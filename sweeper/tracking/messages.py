@@ -71,7 +71,7 @@ class Upload(NamedTuple):
     """A file that is logged next, before the answer to a call.
 
     Attributes:
-        n_bytes: Size of the file.
+        n_bytes: Size of the file in bytes.
     """
 
     n_bytes: int

@@ -1,4 +1,4 @@
-"""Open an MLflow store or server, or refuse it with one message."""
+"""Open an MLflow store or server, or raise one error that says why it cannot be used."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_reachable(store: Store) -> None:
 
 @contextmanager
 def usable(address: Address) -> Iterator[None]:
-    """Convert every exception of MLflow and its libraries in the block to one error.
+    """Convert every exception of MLflow and its libraries in the `with` block to one error.
 
     Raises:
         TrackingError: The store cannot be used.
@@ -106,7 +106,7 @@ def _why_unusable(address: Address, error: BaseException) -> str:
 
 @contextmanager
 def without_repetition() -> Iterator[None]:
-    """Make MLflow's client send each call in the block only once.
+    """Make MLflow's client send each call in the `with` block only once.
 
     Otherwise, the client repeats a call whose answer was lost. If that call had created a run, the
     repetition would create another run.

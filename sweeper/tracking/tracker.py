@@ -438,9 +438,9 @@ class Tracker:
     def _is_upload_next(self) -> bool:
         """Return whether to log the files of a trial before more calls are taken from the queue.
 
-        This is so if files are waiting and the queue is empty. If the queue is not empty, it is so
-        if the files have waited for `_FILES_WAIT_S` seconds, and if calls were taken from the queue
-        since the last files were logged.
+        True if files are waiting and no calls are queued. Queued calls have priority until the
+        files have waited for `_FILES_WAIT_S` seconds. From then on, True if calls were taken from
+        the queue since the last files were logged.
         """
         if not self._uploads or self._calls.empty():
             return bool(self._uploads)

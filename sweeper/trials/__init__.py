@@ -1,6 +1,6 @@
-"""Define the records that other packages exchange: specs and outcomes of trials, paths, results.
+"""Define the data that other packages exchange: specs and outcomes of trials, paths, results.
 
-Code that proposes, runs or stores trials belongs to those packages.
+The code that proposes, runs or stores trials is in those other packages.
 """
 
 from .chores import Chore, ChoreKind, Chores

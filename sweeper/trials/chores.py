@@ -54,7 +54,7 @@ class Chores:
     def during(
         self, kind: ChoreKind, progress: Callable[[], tuple[int, int]] | None = None
     ) -> Iterator[None]:
-        """Add a chore to those that `now` returns, as long as the block runs.
+        """Add a chore to those that `now` returns, as long as the `with` block runs.
 
         Args:
             kind: Kind of the chore.
@@ -72,7 +72,7 @@ class Chores:
 
     @contextmanager
     def watched(self, look: Callable[[], Chore | None]) -> Iterator[None]:
-        """Let `now` also return the chore that a function returns, as long as the block runs.
+        """Let `now` also return a function's chore, as long as the `with` block runs.
 
         Args:
             look: Function that each call of `now` calls. It returns the chore that is under way, or

@@ -30,9 +30,9 @@ CONFIDENCE = 0.95
 class ConfirmedTrial:
     """Params of a trial of a search, with all runs of these params on several seeds or folds.
 
-    In a confirmation or an ablation, the runs are on fresh seeds. In a search with `repeat`, they
-    are on the seeds or folds of each proposal. An ablation also has trials whose params differ from
-    those of the ablated trial in one param.
+    In a confirmation or an ablation, the runs are on fresh seeds. In a search with the setting
+    `repeat`, they are on the seeds or folds of this setting. An ablation also has trials whose
+    params differ from those of the ablated trial in one param.
 
     Attributes:
         run_id: Run id of the trial in the search. If an ablation has changed a param, the change in
@@ -41,8 +41,8 @@ class ConfirmedTrial:
             the param that selects the fold.
         search_score: Score in the search, which does not affect the ranking. None if there is none:
             for params that an ablation has changed, and in a search with `repeat`.
-        runs: Runs by seed or fold. If there are several runs for one: the run that completed, else
-            the last run.
+        runs: Runs by seed or fold. If a seed or fold has several runs, such as retries: the first
+            run with a score, else the last run.
         scores: Scores of the completed runs, by seed or fold.
         is_complete: Whether there is a score for each seed or fold.
     """
@@ -74,7 +74,7 @@ class ConfirmedTrial:
             runs: Runs by seed or fold.
             objective: Name of the score that is collected from the runs.
             places: Seeds or folds. The trial is complete if there is a score for each of them.
-                Scores of runs on others are left out.
+                Scores on other seeds or folds are left out.
             search_score: Score in the search. None if there is none.
         """
         scores = {}
@@ -118,10 +118,10 @@ class ConfirmedTrial:
         return interval_of([*self.scores.values()]) if self.std else None
 
     def differs_from(self, other: ConfirmedTrial) -> bool:
-        """Return whether the runs show which of two complete trials is better, at the 5 % level.
+        """Return whether the mean scores of two trials differ significantly, at the 5 % level.
 
-        This is a paired t test: 0 lies outside of the 95 % confidence interval of the mean
-        difference on the same seeds.
+        Both trials must have a score for each seed. This is a paired t test: 0 lies outside of
+        the 95 % confidence interval of the mean difference on the same seeds.
         """
         gaps = [score - other.scores[seed] for seed, score in self.scores.items()]
         low, high = interval_of(gaps)
@@ -148,7 +148,7 @@ class PlannedTrial:
     Attributes:
         run_id: Run id of the trial in the search. If `ablate` has changed a param, the change in
             words, such as `dropout=0.1`.
-        params: The params.
+        params: Params with which the notebook runs on each fresh seed.
         score: Score of the trial in the search. None for changed params.
     """
 
@@ -169,8 +169,8 @@ class RerunPlan:
         ablated: Run id of the trial whose params an ablation changes one at a time. None if the
             study confirms trials.
         of: Id of the study whose trials run again. Empty if it is not known yet.
-        since: Number, in the study that runs the plan, of the first trial that counts. Trials
-            before it ran other code or settings.
+        since: Number of the first trial that counts in the study that runs the plan. Earlier trials
+            of this study ran other code or settings.
     """
 
     objective: str
@@ -185,7 +185,7 @@ class RerunPlan:
     def of_trials(
         cls, trials: Iterable[TrialRecord], seeds: Sequence[int], *, objective: str, direction: str
     ) -> Self:
-        """Plan to run trials of a search again.
+        """Return a plan that runs trials of a search again on fresh seeds.
 
         Args:
             trials: Records of the trials.
@@ -216,9 +216,10 @@ class RerunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """A ranking of trials by their mean scores over several runs, as far as these have ended.
+    """A ranking of trials by their mean scores over several runs of the same params.
 
-    The runs are on fresh seeds. In a search with `repeat`, they are the runs of its proposals.
+    The runs are on fresh seeds. In a search with `repeat`, they are on the seeds or folds of this
+    setting. Runs that have not ended do not count yet.
 
     Attributes:
         study: Name of the study that makes these runs.
@@ -230,7 +231,7 @@ class Confirmation:
         ablated: Run id of the trial whose params an ablation changes one at a time. None if the
             study confirms trials of a search.
         repeats: `seeds` or `folds` if the study is itself a search with `repeat`. Then the ranking
-            contains only proposals with all their scores. None for other studies.
+            contains only params with a score for each seed or fold. None for other studies.
     """
 
     study: str
@@ -291,7 +292,7 @@ class Confirmation:
 
     @property
     def headline(self) -> str:
-        """The ranking in a few words: its score, its number of seeds or folds, and missing runs."""
+        """One line: name of the score, number of seeds or folds, number of missing runs if any."""
         missing = f", {self.n_missing} of {self.n_wanted} runs missing" if self.n_missing else ""
         return f"means of {self.objective} over {self._seeds}{missing}"
 
@@ -348,7 +349,7 @@ class Confirmation:
 
     @cached_property
     def worths(self) -> Mapping[str, tuple[float, float]]:
-        """How much each value of the ablated trial improves the score, the largest gain first.
+        """How much each param value of the ablated trial improves the score, largest gain first.
 
         The keys are changes of one param in words, such as `dropout=0.1`. Each value is the 95 %
         confidence interval of the mean difference between the ablated trial and the trial with this
@@ -396,7 +397,8 @@ class Confirmation:
     def decides(self) -> bool:
         """Whether this ranking, and not the search score, decides which trial is the best.
 
-        In a search with repeats, the search score decides until a proposal has all its runs.
+        In a search with `repeat`, the search score decides until some params have a score for each
+        seed or fold.
         """
         return self.repeats is None or self.winner is not None
 
@@ -536,7 +538,7 @@ def keep_run(runs: dict[int, TrialRecord], place: int, record: TrialRecord, name
         runs: Runs by seed or fold. The function changes this mapping.
         place: Seed or fold of the run.
         record: Record of the run.
-        name: Name of the score that keeps a stored run from being replaced.
+        name: Name of the score. A completed run with a finite value of it is not replaced.
     """
     if place not in runs or not has_score(runs[place], name):
         runs[place] = record

@@ -61,7 +61,8 @@ class Blocked:
 
     Attributes:
         by: Frozen trials that use the missing memory or GPU. Empty if it would not help to end
-            frozen trials: running trials use the memory or GPU, or ending trials will free it.
+            frozen trials: for example, running trials use the memory or GPU, or trials that are
+            just ending will free it.
         lacks_gpu: Whether memory of a GPU is missing. Then it helps to move the GPU memory of a
             frozen trial to host memory. Otherwise, a frozen trial has to end.
     """
@@ -72,7 +73,7 @@ class Blocked:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the machine of a trial can do when the trial is frozen.
+    """Functions that check or move a trial's memory when the trial is frozen (paused) or thawed.
 
     Attributes:
         blocked: Function that returns why the trial cannot be frozen now. It returns None if
@@ -166,7 +167,7 @@ class Control:
 
     @contextmanager
     def limited(self, limit_s: float | None) -> Iterator[None]:
-        """Stop the trial if the block runs longer than `limit_s` seconds.
+        """Stop the trial if the `with` block runs longer than `limit_s` seconds.
 
         The time for which the trial waits or is frozen does not count.
 
@@ -195,7 +196,7 @@ class Control:
 
     @contextmanager
     def passed_on(self, other: Control) -> Iterator[None]:
-        """Let another trial run in place of this one while the block runs.
+        """Let another trial run in place of this one while the `with` block runs.
 
         A stop of this trial also stops the other trial. The other trial's waits count as waits of
         this trial, and the sweep frees memory for the other trial as for this one.
@@ -239,17 +240,20 @@ class Control:
                 self._enter(Phase.LOST)
 
     def note_machine(self, machine: Machine) -> None:
-        """Store what the machine can do when the trial is frozen. Do not call its functions yet."""
+        """Store functions to call when the trial is frozen (paused) or thawed. Call none yet."""
         self._machine = machine
 
     def blocked(self) -> Blocked | None:
-        """Return why the trial cannot be frozen now, or None if the machine has room for that."""
+        """Return why the trial cannot be frozen (paused) now. None if another could then run."""
         if self._stand_still is None:  # No kernel, or another trial runs instead (`passed_on`).
             return Blocked()
         return self._machine.blocked()
 
     def can_leave_gpu(self) -> bool:
-        """Return whether the trial is frozen on a GPU and can give its memory to other trials."""
+        """Return whether a frozen (paused) trial's GPU memory can be moved to host memory.
+
+        False if the trial is not frozen, or if its GPU memory was moved already.
+        """
         is_on_gpu = self.phase is Phase.FROZEN and not self.is_off_gpu
         return is_on_gpu and self._machine.can_leave_gpu()
 
@@ -270,9 +274,9 @@ class Control:
             return True
 
     def leave_gpu(self) -> bool:
-        """Move a frozen trial's GPU memory to host memory. Return whether that was possible.
+        """Move a frozen (paused) trial's GPU memory to host memory. Return whether it was possible.
 
-        This takes seconds. The lock is free meanwhile, so that a stop does not wait.
+        This takes seconds. A call of `stop` does not wait for it.
         """
         with self._lock:
             if self.phase is not Phase.FROZEN or self.is_off_gpu:
@@ -307,7 +311,7 @@ class Control:
         self._rests.release()
 
     def wait_for_rest(self) -> None:
-        """Wait until the trial frees the caller's slot: it was frozen or withheld, or has ended."""
+        """Wait until the trial frees the caller's slot: by `freeze`, `withhold` or `end`."""
         self._rests.acquire()
         if self.phase is Phase.ENDED:
             self._rests.release()  # Let all other waiting threads return too.
@@ -364,7 +368,7 @@ class Control:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time of the block as a wait of the trial."""
+        """Count the time of the `with` block as a wait of the trial."""
         self._waits = replace(self._waits, since_s=time.monotonic())
         try:
             yield

@@ -1,7 +1,7 @@
 """Predict how long a sweep will still run, from the durations of the trials that have ended.
 
 A trial that has not begun is predicted to take the mean of these durations. A running trial is
-predicted to need what is missing to the mean, and at least 10 % of the mean.
+predicted to need the mean minus its running time so far, but at least 10 % of the mean.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ def seconds_left(
 ) -> float | None:
     """Return how many seconds a sweep will still run.
 
-    The prediction assumes that always as many trials run at once as now. Trials that wait or are
-    frozen do not count for this number, which is at least 1.
+    The prediction assumes that the number of trials that run at once does not change. Waiting and
+    frozen (paused) trials are not counted in this number. It is at least 1.
 
-    None if no trial has ended yet, apart from failed and interrupted ones.
+    Return None as long as no trials have ended, except failed and interrupted ones.
 
     Args:
         records: Records of the trials of the study.
-        running: Progress of the running trials, with waiting and frozen ones. Frozen trials are
-            predicted to need no more time.
+        running: Progress of the running trials, including waiting and frozen ones. Frozen trials
+            are predicted to need no more time.
         to_start: Number of trials that have not begun.
     """
     took_s = [

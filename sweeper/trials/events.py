@@ -75,7 +75,7 @@ class Events:
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """Call the observers on a thread while the block runs. Finish all calls when it ends.
+        """Call the observers on a thread while the `with` block runs. At its end, finish all calls.
 
         If one call of an observer takes longer than 10 s after the block, later events are dropped.
         """

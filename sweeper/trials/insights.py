@@ -1,7 +1,8 @@
-"""Define the answer of a study as data: who has won, what mattered, where to look next.
+"""Define the answer of a study, the summary of its results, as data.
 
-The folder `answer` computes the answer and writes its sentences. The terminal, the page, `--json`
-and Jupyter only show them.
+It names the best trial, the params that affect the score, and what to do next. The folder `answer`
+computes the answer and writes its sentences. The terminal, the page, `--json` and Jupyter only show
+them.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Front:
 
     Attributes:
         size: Number of Pareto-optimal trials.
-        ends: By objective, the run id and all scores of the trial with the best score for it.
+        ends: By objective, the trial with the best score for it: its run id and all its scores.
     """
 
     size: int
@@ -243,7 +244,7 @@ class Failures:
         ended: Number of all trials that have ended.
         groups: Failed trials by reason, the most frequent reason first.
         region: Part of the search space with the failures of the most frequent reason. None if
-            these failures are everywhere.
+            these are spread over the space, or too few.
     """
 
     ended: int
@@ -365,7 +366,7 @@ class MoreTrials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablate:
-    """Advice to measure how much each value of the confirmed winner improves the score.
+    """Advice to measure how much each param value of the confirmed winner improves the score.
 
     Attributes:
         study: Words that name the study on a command line, usually its folder.
@@ -384,8 +385,8 @@ class Insights:
     Attributes:
         best: The winner, or the Pareto-optimal trials. None if no trial has completed.
         mattered: Params that mattered, for each objective for which this is known.
-        region: Part of the search space with the best tenth of the trials. None if these trials are
-            everywhere.
+        region: Part of the search space with the best tenth of the trials. None if these are
+            spread over the space or too few, or if there are several objectives.
         failures: The failed trials. None if no trial has failed.
         spent: Time and money that the trials took.
         actions: Advice what to do next, the most useful action first.

@@ -33,7 +33,7 @@ class TrialNote:
                 `starred`.
 
         Raises:
-            ValueError: A part is unknown, has a wrong type, or is too long.
+            ValueError: A key is unknown, or a value has a wrong type, is too long or is not UTF-8.
         """
         parts = {**self.to_json(), **changes}
         if unknown := parts.keys() - self.to_json().keys():

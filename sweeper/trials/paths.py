@@ -196,7 +196,7 @@ class StudyPaths:
 
     @property
     def copied(self) -> Path:
-        """File that states which remote copy belongs to this folder, and in which version."""
+        """File with the id and version number of the remote copy that belongs to this folder."""
         return self.folder / "sync.json"
 
     @property
@@ -315,7 +315,7 @@ def facts_beside(storage: Path) -> Path:
 
 
 def run_id_of(number: int) -> str:
-    """Return the run id of a trial number: at least four digits."""
+    """Return the run id of a trial: its number with at least four digits, such as `0007`."""
     return f"{number:04d}"
 
 

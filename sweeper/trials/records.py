@@ -163,7 +163,7 @@ class Notice(StrEnum):
 class AloneOn(StrEnum):
     """What an attempt must not share with other trials: its GPUs, or the whole machine.
 
-    An earlier attempt ran out of the memory of the GPU or machine, or had an error of CUDA.
+    The reason: an earlier attempt ran out of GPU or host memory, or had a CUDA error.
     """
 
     GPU = "gpu"
@@ -486,5 +486,5 @@ class TrialRecord(TrialEnd):
 
     @property
     def run_id(self) -> str:
-        """The trial's name, such as `0007`: in messages, in file names, and as its run's name."""
+        """The trial's name, such as `0007`, in messages, file names and MLflow."""
         return run_id_of(self.number)

@@ -27,12 +27,12 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatPlan:
-    """On which seeds or folds a search runs each of its proposals (`repeat`).
+    """Seeds or folds on which a search with the setting `repeat` runs each set of params.
 
     Attributes:
         by: `seeds` or `folds`.
         values: The seeds or folds, in the order of the runs.
-        objective: Name of the score by which the proposals are compared.
+        objective: Name of the score by which the sets of params are compared.
         direction: `maximize` or `minimize`.
     """
 
@@ -86,16 +86,16 @@ class Repeats:
 
     @property
     def ranking(self) -> list[ConfirmedTrial]:
-        """Proposals with all their runs, the best mean first."""
+        """Proposals (sets of params) with a score for each seed or fold, the best mean first."""
         complete = [proposal for proposal in self.proposals.values() if proposal.is_complete]
         return sorted(complete, key=self._worth)
 
     def contenders(self, count: int) -> list[ConfirmedTrial]:
-        """Return the proposals that may be among the best in the end.
+        """Return the proposals (sets of params) that may be among the best in the end.
 
-        These are the best complete proposals, and all that lack runs and have not lost. A proposal
-        of which a run has ended without a score is left out: it cannot become complete unless that
-        run is retried.
+        These are the best of the complete proposals, which have a score for each seed or fold, and
+        all others that are not significantly worse than the best one. A proposal with a run that
+        has ended for good without a score is left out until that run is retried.
 
         Args:
             count: Largest number of complete proposals to return.
@@ -113,7 +113,7 @@ class Repeats:
         return all(has_score(run, name) or not run.is_final for run in runs)
 
     def has_lost(self, proposal: ConfirmedTrial) -> bool:
-        """Return whether a proposal is significantly worse than the best one.
+        """Return whether a proposal (a set of params) is significantly worse than the best one.
 
         The two are compared on the seeds or folds that both have run, by a one-sided t test at the
         5 % level. The variance of the test is that of the differences to the best proposal, pooled
@@ -141,7 +141,7 @@ class Repeats:
         return float(stdtrit(freedom, _LEVEL)) * sqrt(squares / freedom)
 
     def value(self, proposal: ConfirmedTrial) -> float | None:
-        """Return the mean of a proposal for the sampler. None if no run has completed.
+        """Return the mean score of a proposal for the sampler. None if it has no score yet.
 
         If the scores of some folds are missing, the mean is estimated: it is the best proposal's
         mean, changed by the mean difference on the folds for which both have a score.

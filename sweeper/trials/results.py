@@ -53,7 +53,7 @@ class Progress:
         host: Name of the machine where the trial runs. Empty if it is the sweep's machine.
         waits_for: What the trial waits for before it begins, such as memory. Empty if it does not
             wait.
-        is_frozen: Whether the trial is frozen.
+        is_frozen: Whether the trial is frozen: its kernel is paused, and it holds no slot.
     """
 
     run_id: str
@@ -114,9 +114,9 @@ def have_equal_scores(records: Sequence[TrialRecord]) -> bool:
 def is_coarse(value: float) -> bool:
     """Return whether a score is so coarse that different models often have the same score.
 
-    A score is coarse if it is a whole number, or a share of at most 10,000 examples, also in
-    percent. A share of single precision is recognized only for at most 1,000 examples, and for
-    exactly 10,000. NaN and infinities are coarse, too.
+    A score is coarse if it is a whole number, or a share of at most 10,000 examples (such as an
+    accuracy), also in percent. A share of single precision is recognized only for at most 1,000
+    examples, and for exactly 10,000. NaN and infinities are coarse, too.
     """
     if not math.isfinite(value):
         return True
@@ -186,8 +186,8 @@ class SweepResult:
         records: Records of all trials of the study.
         counts_here: Number of trials of the study that ended in this sweep, by state. Trials of
             earlier sweeps are left out.
-        confirmed_here: Number of trials that ended in this sweep, by state, of the study that
-            confirms the best trials on fresh seeds.
+        confirmed_here: Number of trials, by state, of the study that confirms the best trials on
+            fresh seeds. Only trials that ended in this sweep are counted.
         best: The best trial, or all Pareto-optimal trials if there are several objectives. If
             trials were confirmed on fresh seeds, their winner. Empty if no trial has completed.
         mlflow_run_ids: Ids of the trials' runs in MLflow, by run id of the trial.
@@ -266,16 +266,17 @@ class SweepResult:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the sweep lacks what was asked for, even if trials have completed.
+        """Whether the command fails even if trials have completed.
 
-        A fault ended it, the swept params have no effect, or its best trials were not confirmed.
+        True if a fault ended the sweep, if it ended because the swept params have no effect, or if
+        the best trials were not confirmed although the settings ask for it.
         """
         is_fault = self.stop_cause is not None and self.stop_cause.is_failure
         return is_fault or self.not_confirmed is not None
 
     @property
     def why_incomplete(self) -> str | None:
-        """Why the sweep lacks trials or the confirmation of its best trials, in words, or None."""
+        """Why trials are missing, or the best ones were not confirmed. None if neither is so."""
         if self.not_confirmed is not None:
             return f"the best trials were not confirmed: {self.not_confirmed}"
         return None if self.stopped_by is None else f"stopped by {self.stopped_by}"

@@ -1,7 +1,7 @@
-"""The answer of a study says which effects its params have, and is the same in all places.
+"""The answer of a study says which effects its params have, and is the same wherever it is shown.
 
-The effects are known: in place of notebooks, six functions compute the scores, with known (planted)
-effects of the params, or with noise only. Study, page, `status` and Jupyter are real.
+The effects are known (planted): in place of notebooks, six functions compute the scores, from the
+params and some noise, or from noise only. Study, page, `status` and Jupyter are real.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPACE = {
 
 
 def on_log_scale(params: Mapping[str, Any]) -> float:
-    """Return lr as a number from 0 to 1."""
+    """Return the position of lr on its log scale, from 0 (low) to 1 (high)."""
     return (math.log10(params["lr"]) + 4) / 3
 
 
@@ -73,7 +73,7 @@ def scored(score: float, duration_s: float = 10.0) -> TrialOutcome:
 def swept(
     folder: Path, planted: Callable[[Mapping[str, Any], float], TrialOutcome], **changes: Any
 ) -> SweepResult:
-    """Sweep a planted study with 60 random trials, and return its result."""
+    """Sweep a study of 60 random trials, whose scores `planted` computes. Return the result."""
     notebook = write_notebook(
         folder / "nb.ipynb", "val = lr", parameters="lr = temperature = dropout = 0.1\ndepth = 2"
     )

@@ -1,4 +1,4 @@
-"""What the answer suggests to do next can be done: the command accepts it, and it has an effect."""
+"""The answer of a study suggests only next steps that are possible and have an effect."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_a_run_id_may_be_given_without_its_leading_zeros(folder: Path) -> None:
     )
 
 
-def test_positional_words_before_and_after_an_option_are_all_targets_of_the_command(
+def test_run_ids_and_params_may_be_given_before_and_after_an_option_of_a_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for command in ("replay out/s -j 4 7 0012", "diff out/s --json 7 12", "stop --json out/s 7 12"):
@@ -468,7 +468,7 @@ def test_the_notebook_magic_does_not_replace_braces_in_its_line_by_variables(
 
 
 @pytest.mark.parametrize("option", [("--score", "val"), ("--dry-run",)])
-def test_options_for_drafting_a_parameters_file_are_refused_if_the_command_names_an_existing_one(
+def test_score_and_dry_run_are_refused_if_the_command_line_does_not_begin_with_the_notebook(
     folder: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
 ) -> None:
     assert option[0] in refused(["-i", "n.ipynb", "-o", "{run_id}", "-p", "p.yml", *option], capsys)

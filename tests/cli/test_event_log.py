@@ -15,7 +15,7 @@ from sweeper.errors import SettingsError
 from sweeper.trials import Event
 
 
-def test_each_event_is_a_whole_line_with_a_version_and_the_trial(tmp_path: Path) -> None:
+def test_each_event_is_one_json_line_with_a_format_version_and_its_trial(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     file.write_text('{"event": "of an earlier sweep"}\n')
     log = EventLog(str(file))

@@ -48,7 +48,7 @@ class AnsweringCluster:
         self._answer = answer
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
-        """Return the answer at once."""
+        """Return a finished future with the worker's answer."""
         answered: Any = Future()
         answered.status = "finished"
         answered.set_result(self._answer(pickle.loads(payload)["act"]))
@@ -82,8 +82,8 @@ class PolledCluster(AnsweringCluster):
     """A cluster whose worker runs a trial until the sweep has polled its files often enough.
 
     Args:
-        polls: For each poll, the worker's files: by name, a number that changes with the file. The
-            last poll is the one after the trial's end.
+        polls: Files on the worker at each poll: by name, a number that changes with the file. The
+            last poll comes after the trial's end.
         at_home: Called at each poll, to look at the files on the sweep's machine.
         lost: Files that are gone when the sweep reads them.
         data: Content of each file.
@@ -102,7 +102,7 @@ class PolledCluster(AnsweringCluster):
         self.ran: Any = Future()
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
-        """Return the answer at once. Only the answer to `run` comes with the last poll."""
+        """Return a finished future of the answer. That of `run` finishes before the last poll."""
         asked = pickle.loads(payload)
         act, arguments = asked["act"], asked["arguments"]
         if act == "run":
@@ -129,7 +129,7 @@ class PolledCluster(AnsweringCluster):
 
 
 def damaged(value: Any, chance: random.Random) -> Any:
-    """Return an answer in which one value is wrong, or one key is missing."""
+    """Return a copy of an answer in which one value is wrong, or one key is missing."""
     if not isinstance(value, dict | list) or not value or chance.random() < 0.2:
         return chance.choice(HOSTILE)
     if isinstance(value, list):

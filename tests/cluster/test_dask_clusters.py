@@ -82,9 +82,7 @@ def test_a_trials_files_have_names_without_absolute_paths(tmp_path: Path) -> Non
         "",
     ],
 )
-def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_name_that_no_file_of_the_trial_can_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="is not a file of trial 0003"):
         path_of(a_spec(tmp_path), name)
 
@@ -200,7 +198,7 @@ def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
         (None, None, None),  # a kernel of another language has no Python to compare
     ],
 )
-def test_a_worker_with_another_environment_is_refused_with_the_difference(
+def test_the_message_about_a_worker_with_another_python_or_other_packages_names_the_difference(
     here: dict[str, object] | None, there: dict[str, object] | None, found: str | None
 ) -> None:
     assert difference(here, there) == found
@@ -217,7 +215,7 @@ a_cluster = partial(DaskCluster, on_event=print)
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
 
-def test_without_dask_the_command_that_installs_it_is_named(
+def test_without_dask_the_error_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "dask", None)
@@ -241,7 +239,7 @@ def test_without_dask_the_command_that_installs_it_is_named(
         ),
     ],
 )
-def test_a_cluster_class_that_cannot_be_used_is_refused_and_named(
+def test_the_error_about_a_cluster_class_that_cannot_be_used_names_the_class(
     written: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):

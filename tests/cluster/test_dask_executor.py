@@ -142,7 +142,7 @@ def test_files_are_sent_to_and_from_workers_whose_folders_are_not_those_of_the_s
     assert left_there(two_slots) == []
 
 
-def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(
+def test_the_error_about_an_unreachable_scheduler_names_its_address_and_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_cluster, "_CONNECT_S", 0.5)
@@ -156,7 +156,7 @@ def test_a_scheduler_with_encryption_needs_certificates_on_the_sweeps_machine() 
         DaskCluster(Cluster(url="tls://127.0.0.1:9"), on_event=print)
 
 
-def test_a_cluster_that_gets_no_worker_in_time_is_refused_after_a_line_about_the_wait(
+def test_a_cluster_without_a_worker_is_refused_after_a_wait_that_was_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(executor_module, "_SETTLE_S", 0.1)
@@ -214,7 +214,7 @@ def test_a_cluster_is_refused_if_the_sweeps_machine_lacks_the_notebooks_kernel(
         DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
 
 
-def test_workers_that_cannot_fetch_the_data_end_the_sweep_at_once(
+def test_a_sweep_ends_at_once_if_no_worker_can_fetch_the_data(
     tmp_path: Path, two_slots: str
 ) -> None:
     remote = tmp_path / "remote"
@@ -306,7 +306,9 @@ def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_sl
     assert source.outcomes[0].message.endswith("SystemExit: the thread dies")
 
 
-def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_path: Path) -> None:
+def test_a_sweep_that_gets_sigterm_while_it_waits_for_workers_leaves_no_jobs(
+    tmp_path: Path,
+) -> None:
     job = tmp_path / "job"  # a worker that never connects, like a job that waits in a queue
     job.write_text("#!/bin/sh\necho Registered to: >&2\nwhile true; do sleep 0.1; done\n")
     job.chmod(0o755)

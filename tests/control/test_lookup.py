@@ -196,7 +196,7 @@ def test_the_name_of_a_studys_folder_may_have_an_equals_sign(
 
 
 @pytest.mark.parametrize("command", ["status", "stop", "diff", "replay", "export", "rebuild"])
-def test_a_name_that_no_folder_can_have_is_refused_in_one_message(
+def test_a_study_name_that_is_too_long_for_a_folder_is_refused_in_one_message(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     more = ["0000", "0001"] if command == "diff" else []

@@ -28,7 +28,7 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def asked(paths: StudyPaths, body: object = CHANGE, **changed: Any) -> tuple[HTTPStatus, Any]:
-    """Return the server's answer to a request of the page, with some headers changed."""
+    """Return the server's answer to a POST of the page. `changed` replaces parts of the request."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     environ = {
         "REQUEST_METHOD": "POST",

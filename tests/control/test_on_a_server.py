@@ -59,7 +59,7 @@ def test_the_cleanup_after_a_crash_changes_no_trial_while_another_machine_sweeps
     assert [record.state for record in stopped] == [TrialState.STOPPED]
 
 
-def test_stop_refuses_a_sweep_on_another_machine_and_names_the_machine_to_run_it_on(
+def test_the_command_stop_refuses_a_sweep_on_another_machine_and_names_that_machine(
     postgres: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=postgres.url)

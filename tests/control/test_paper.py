@@ -42,7 +42,7 @@ def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sweep a study of nine trials and a confirmed study. Return the first one's folder."""
+    """Sweep `my_study`, and `confirmed` with runs on fresh seeds. Return my_study's folder."""
     folder = tmp_path_factory.mktemp("a paper")
     notebook = write_notebook(
         folder / "nb.ipynb", parameters="lr_rate, kind, depth, seed = 1, ['a_b'], 7, 0"

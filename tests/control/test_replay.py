@@ -53,7 +53,10 @@ print(run_id, seed)
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """A study with a sound trial, one trial for each planted fault, and a trial that failed."""
+    """A study with a replicable trial, a trial with each of `FAULTS`, and a trial that failed.
+
+    A fault, such as a random generator without a seed, can make a replay give other numbers.
+    """
 
     folder: Path
     packages: Path
@@ -103,7 +106,7 @@ def replayed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, l
     return code, json.loads(lines[-1])["replays"] if lines else [], printed.err
 
 
-def test_a_replay_repeats_a_trial_bit_for_bit_and_does_not_change_it(
+def test_a_replay_repeats_a_trial_bit_for_bit_and_does_not_change_the_original(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     original = swept.trial("none")
@@ -173,7 +176,7 @@ def test_each_trial_is_replayed_with_the_settings_of_its_own_sweep(
     assert (code, [it["verdict"] for it in found]) == (0, ["equal"] * 3), printed
 
 
-def test_a_replay_that_differs_names_an_unchecked_forked_kernel_as_a_possible_cause(
+def test_a_replay_that_differs_names_as_possible_cause_a_forked_kernel_that_was_never_checked(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook = swept.trial("generator")

@@ -1,4 +1,4 @@
-"""Test commands from another terminal without kernels: state, stop, enqueue and retry."""
+"""Test the commands `status`, `stop`, `enqueue` and `retry` without kernels."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_sweep_that_does_not_stop_in_time_is_reported(
         assert [file.name for file in paths.requests.iterdir()] == [ALL]
 
 
-def test_stop_with_the_folder_of_a_search_stops_a_trial_of_its_confirming_study(
+def test_stop_with_the_folder_of_a_study_stops_a_rerun_of_its_best_trials(
     sweep: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep.study.tell(sweep.ask().number, COMPLETED)

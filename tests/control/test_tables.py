@@ -1,4 +1,4 @@
-"""Test tables for a paper with trials that are only records."""
+"""Test tables for a paper. The trials are made-up records that never ran."""
 
 from __future__ import annotations
 

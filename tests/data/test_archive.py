@@ -38,7 +38,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the name of the object for each block that is fetched."""
+    """Return a list to which each fetch of a block adds the name of the object."""
     names: list[str] = []
     get_range = Store.get_range
 
@@ -227,7 +227,7 @@ def test_a_disk_too_full_for_the_data_is_reported_before_anything_is_fetched(
     assert gets == []
 
 
-def test_data_folders_that_cannot_be_pushed_are_named(
+def test_the_error_about_a_data_folder_that_cannot_be_pushed_names_the_cause(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = make("home")
@@ -258,7 +258,7 @@ def test_data_folders_that_cannot_be_pushed_are_named(
         home.push(lambda _: None)
 
 
-def test_a_folder_that_this_user_may_not_enter_is_named(
+def test_the_error_about_a_folder_that_the_user_may_not_enter_names_the_folder(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pushed(make("home"))

@@ -192,14 +192,14 @@ def test_a_sweeps_summary_names_the_command_that_shows_page_and_mlflow(tmp_path:
     assert_says(screen.summary(server), "MLflow: http://here:5000", "http://here:5000/#/x")
 
 
-def test_the_summary_after_a_spent_budget_says_that_only_a_greater_one_resumes_the_sweep() -> None:
+def test_the_summary_after_a_spent_budget_says_that_a_greater_budget_resumes_the_sweep() -> None:
     spent = screen.summary(result(stopped_by="cost.budget", stop_cause=StopCause.BUDGET))
     assert "the same command with a greater budget resumes" in spent
     stopped = screen.summary(result(stopped_by="Ctrl-C", stop_cause=StopCause.ASKED))
     assert "stopped by Ctrl-C; the same command resumes" in stopped
 
 
-def test_a_sweep_that_refused_to_confirm_trials_has_failed_and_says_so_even_if_quiet() -> None:
+def test_a_sweep_that_did_not_confirm_trials_has_failed_and_says_why_even_if_quiet() -> None:
     refused = result(not_confirmed="cost.budget is spent")
     line = "the best trials were not confirmed: cost.budget is spent"
     assert line in screen.summary(refused)
@@ -217,7 +217,7 @@ def test_a_sweeps_summary_says_that_mlflow_draws_only_the_100_best_runs() -> Non
     assert "best runs" not in lines(100)
 
 
-def test_a_sweeps_summary_has_each_sentence_of_the_answer_and_ends_with_the_findings() -> None:
+def test_a_sweeps_summary_states_what_the_study_has_shown_and_ends_with_notes() -> None:
     found = result(findings=["kernels are started: because"])
     lines = screen.summary(found).splitlines()
     assert found.insights is not None

@@ -1,4 +1,4 @@
-"""The scores of the first trial, which is the run that was observed before the sweep."""
+"""A sweep's first trial takes its scores from a run that was observed before the sweep."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_observed_run_becomes_the_first_trial_only_if_it_has_each_score_in_t
     assert scores_of_the_first_trial(tmp_path, objective=objective, scores=scores) == expected
 
 
-def test_logged_values_of_libraries_are_left_out_if_the_parameters_file_has_reports_explicit(
+def test_the_first_trial_lacks_values_that_libraries_log_if_the_setting_reports_is_explicit(
     tmp_path: Path,
 ) -> None:
     objective = {"val": "minimize"}
@@ -95,7 +95,9 @@ def test_logged_values_of_libraries_are_left_out_if_the_parameters_file_has_repo
     assert found == {"val": 1.0}
 
 
-def test_an_observed_run_has_the_value_of_a_last_expression_even_if_it_is_no_likely_score() -> None:
+def test_an_observed_run_returns_the_value_of_a_displayed_expression_that_is_no_likely_score() -> (
+    None
+):
     shown = SeenScore(
         name="f", source=Source.SHOWN, cell=1, at=0, values=[0.5], key="expression", text="f(x)"
     )

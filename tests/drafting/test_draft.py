@@ -314,7 +314,7 @@ def test_without_a_parameters_cell_the_arguments_of_calls_that_the_score_depends
         ),
     ],
 )
-def test_a_value_is_swept_depending_on_the_library_call_or_training_code_that_receives_it(
+def test_whether_a_value_is_swept_depends_on_the_library_call_or_training_code_that_gets_it(
     tmp_path: Path, cells: list[str], space: list[str]
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
@@ -323,7 +323,7 @@ def test_a_value_is_swept_depending_on_the_library_call_or_training_code_that_re
     assert list(Settings.load(file).space) == space
 
 
-def test_arguments_c_of_two_models_that_do_not_affect_the_score_are_both_comments_of_the_draft(
+def test_a_draft_has_a_comment_for_the_argument_c_of_each_model_that_does_not_affect_the_score(
     tmp_path: Path,
 ) -> None:
     models = "from sklearn import svm, linear_model, tree\na = svm.SVC(C=3.0)"
@@ -338,7 +338,7 @@ def test_arguments_c_of_two_models_that_do_not_affect_the_score_are_both_comment
     assert "# LogisticRegression.C: " in text
 
 
-def test_the_refusal_says_why_a_learning_rate_with_two_assignments_is_not_swept(
+def test_the_error_for_a_learning_rate_that_is_assigned_twice_states_both_lines(
     tmp_path: Path,
 ) -> None:
     cells = ["eta, n = 5e-3, 'x'\neta, n = 5e-2, 'x'", "acc = f(eta)"]
@@ -386,7 +386,7 @@ def test_a_drafted_pattern_keeps_invisible_characters_such_as_a_zero_width_joine
     assert Settings.load(file).scores["accuracy"].pattern == pattern
 
 
-def test_a_score_that_each_trial_would_compute_again_is_a_comment_unless_it_is_the_objective(
+def test_the_entry_of_a_score_that_trials_compute_again_is_a_comment_unless_it_is_the_objective(
     tmp_path: Path,
 ) -> None:
     called = Score(
@@ -420,7 +420,7 @@ def test_a_score_that_each_trial_would_compute_again_is_a_comment_unless_it_is_t
         assert "f1: {expression: 'f(x)'}" in text
 
 
-def test_numbers_of_unknown_range_are_swept_only_from_a_cell_tagged_parameters(
+def test_numbers_without_a_known_range_are_swept_only_if_their_cell_is_tagged_parameters(
     tmp_path: Path,
 ) -> None:
     numbers = "alpha = 0.1\ngamma = 0.9"
@@ -537,16 +537,18 @@ def test_a_start_trial_that_changes_one_param_has_a_distant_value_within_its_ran
         ("seed = 0", None),
     ],
 )
-def test_a_draft_says_whether_a_training_sets_no_seed_or_which_seed_it_sets(
+def test_a_draft_says_which_seed_a_training_sets_or_that_it_sets_none(
     tmp_path: Path, cell: str, line: str | None
 ) -> None:
     imports = "import torch\nfrom sklearn.model_selection import train_test_split\n"
     notebook = write_notebook(tmp_path / "n.ipynb", imports + cell, parameters="lr = 0.1")
-    head = draft(ResearchNotebook(notebook)).text.partition("study:")[0]
+    text = draft(ResearchNotebook(notebook)).text
+    # The first line has the path of the notebook, with the name of this test.
+    head = text.partition("study:")[0].partition("\n")[2]
     assert ("seed" in head) is (line is not None) and (line or "") in head
 
 
-def test_a_draft_uses_a_grid_if_the_usual_number_of_trials_covers_all_combinations(
+def test_a_draft_uses_a_grid_if_the_default_number_of_trials_covers_all_combinations(
     tmp_path: Path,
 ) -> None:
     training = "model.fit(x, batch_size=batch_size)"

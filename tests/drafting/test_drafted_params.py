@@ -312,7 +312,7 @@ def test_the_decay_of_a_moving_average_is_not_taken_for_a_learning_rate(tmp_path
     assert "beta1: {low: 0.5, high: 0.99}" in text and "rate: {low: 0.0125, high: 1.0" in text
 
 
-def test_the_default_of_a_function_that_is_passed_as_an_argument_is_not_swept(
+def test_a_default_argument_of_a_function_that_is_passed_to_another_function_is_not_swept(
     tmp_path: Path,
 ) -> None:
     train = "def train(w, lr=0.01):\n  w -= lr * w\n  return w\ndef use(f, a): return f(1, a)"
@@ -361,7 +361,7 @@ def test_a_probability_that_only_generates_random_data_is_not_swept(tmp_path: Pa
         draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
 
 
-def test_the_default_of_a_method_is_not_swept_if_all_its_calls_pass_another_value(
+def test_a_default_argument_of_a_method_is_not_swept_if_all_calls_pass_another_value(
     tmp_path: Path,
 ) -> None:
     model = (

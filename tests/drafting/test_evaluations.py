@@ -90,7 +90,7 @@ def evaluations(code: str) -> Evaluations:
         ),
     ],
 )
-def test_a_metric_or_a_comparison_with_the_targets_is_an_evaluation(
+def test_the_result_of_a_metric_or_of_a_comparison_with_the_targets_evaluates_the_model(
     code: str, direction: str
 ) -> None:
     found = evaluations(code).of(ast.Name(id="x", ctx=ast.Load()))
@@ -110,7 +110,7 @@ def test_a_metric_or_a_comparison_with_the_targets_is_an_evaluation(
         "class K:\n  def __init__(self, k=3):\n    self.k = k\nm = K(k=5)\nm.fit(X, y)\nx = m.k",
     ],
 )
-def test_a_size_or_a_setting_of_a_model_is_no_evaluation(code: str) -> None:
+def test_a_size_or_a_setting_of_a_model_does_not_evaluate_the_model(code: str) -> None:
     assert evaluations(code).of(ast.Name(id="x", ctx=ast.Load())).is_none
 
 
@@ -143,7 +143,7 @@ def test_a_number_whose_meaning_the_code_does_not_show_gets_the_kind_unknown(cod
         ("x = fits[0]", None),
     ],
 )
-def test_an_unknown_number_that_the_code_chooses_by_min_or_max_has_that_direction(
+def test_a_number_of_unknown_kind_is_minimized_if_min_chooses_it_and_maximized_if_max_does(
     code: str, direction: str | None
 ) -> None:
     found = evaluations(code).of(ast.Name(id="x", ctx=ast.Load()))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kernel
 
 
 def observed(folder: Path) -> tuple[ResearchNotebook, ObservedRun]:
-    """Run the notebook of a folder while it is observed. Return the notebook and the run."""
+    """Run `study.ipynb` in a folder once, before a sweep. Return it and this observed run."""
     notebook = ResearchNotebook(folder / "study.ipynb")
     sweep_of = partial(Sweep.from_settings, output=f"{folder}/out/{{run_id}}.ipynb")
     return notebook, observe(notebook, sweep_of)
@@ -81,7 +81,7 @@ def drafted(folder: Path, *cells: str) -> Settings:
         ),
     ],
 )
-def test_the_draft_of_an_observed_run_has_the_score_that_people_mean_and_the_params_it_depends_on(
+def test_the_draft_of_an_observed_run_has_the_intended_score_and_the_params_that_change_it(
     tmp_path: Path, cells: list[str], objective: dict[str, str], space: set[str]
 ) -> None:
     settings = drafted(tmp_path, *cells)
@@ -186,7 +186,7 @@ def test_a_notebook_whose_run_shows_no_score_is_refused_with_an_example_of_a_sco
         drafted(tmp_path, *cells)
 
 
-def test_a_draft_whose_score_has_no_known_direction_loads_only_after_the_user_fills_it_in(
+def test_a_draft_whose_score_has_no_known_direction_is_refused_with_the_valid_directions(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(SettingsError, match=r"objective\.misfit: .*'minimize'"):

@@ -111,7 +111,7 @@ def _said(notebook: ResearchNotebook) -> str:
 
 
 @pytest.mark.parametrize(("cell", "remedy", "obeyed", "name"), CASES)
-def test_a_notebook_that_is_changed_as_the_remedy_says_can_be_swept(
+def test_a_notebook_can_be_swept_after_the_change_that_the_message_advises(
     tmp_path: Path, cell: str, remedy: str, obeyed: str, name: str
 ) -> None:
     assert remedy in _said(_notebook(tmp_path, cell))
@@ -183,7 +183,7 @@ def test_a_draft_does_not_say_of_a_swept_value_that_it_cannot_be_swept(tmp_path:
         (["class A:\n  lr = 0.1", "acc = f(A.lr)"], "lr"),
     ],
 )
-def test_a_longer_name_that_the_refusal_of_a_short_name_proposes_can_be_swept(
+def test_a_dotted_name_that_the_error_for_a_short_name_proposes_can_be_swept(
     tmp_path: Path, cells: Sequence[str], name: str
 ) -> None:
     notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
@@ -244,7 +244,7 @@ def test_a_value_without_an_effect_on_the_score_is_in_the_draft_as_a_comment_tha
         ),
     ],
 )
-def test_a_value_that_a_local_module_assigns_can_be_swept_after_the_change_that_the_remedy_states(
+def test_a_value_of_a_local_module_can_be_swept_after_the_change_that_the_message_advises(
     tmp_path: Path, module: str, before: str, remedy: str, after: str | None, name: str
 ) -> None:
     (tmp_path / "config.py").write_text(module)

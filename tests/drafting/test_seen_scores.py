@@ -1,4 +1,4 @@
-"""The scores that a run has shown: which are found, which comes first, and which way is better."""
+"""Test which scores are found in a run, which one comes first, and what their directions are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def seen(
     """Run cells in a new IPython shell. Return the scores that are found, the likeliest one first.
 
     Args:
-        changes: Names of the variables that each statement has changed, by cell and statement.
+        changes: Names of the variables that each statement has changed, by its cell and line.
         logged: Series that a library has logged, by name.
     """
     return listed_and_others(folder, *cells, changes=changes, logged=logged)[0]
@@ -481,7 +481,7 @@ def test_a_pattern_for_a_finite_number_also_finds_nan_in_any_spelling() -> None:
         (["cross_entropy_loss = abs(1 / 3)\nval_acc = abs(1 / 4)"], "val_acc", "maximize"),
     ],
 )
-def test_the_first_listed_score_is_the_one_that_people_mean_and_has_the_right_direction(
+def test_the_first_listed_score_is_the_intended_one_and_has_the_right_direction(
     tmp_path: Path, cells: list[str], name: str, direction: str
 ) -> None:
     first = seen(tmp_path, TRAINED, *cells)[0]
@@ -504,13 +504,13 @@ def test_the_first_listed_score_is_the_one_that_people_mean_and_has_the_right_di
         (["for i in range(4): print(f'misfit {4.5 - i}')"], Doubt.UNPROVEN),
     ],
 )
-def test_a_doubtful_score_states_the_kind_of_its_doubt(
+def test_a_reason_to_doubt_a_score_is_in_the_list_of_its_doubts(
     tmp_path: Path, cells: list[str], doubt: Doubt
 ) -> None:
     assert doubt in seen(tmp_path, TRAINED, *cells)[0].doubts
 
 
-def test_a_score_whose_name_begins_with_log_is_not_doubted_as_one_of_the_training_data(
+def test_a_score_whose_name_begins_with_log_is_not_doubted_as_a_score_on_training_data(
     tmp_path: Path,
 ) -> None:
     found = seen(tmp_path, TRAINED, "logreg_accs = [abs(a) for a in (0.5, 0.75, 0.7)]")
@@ -544,7 +544,7 @@ def test_a_printed_number_that_is_not_finite_is_listed_by_its_label_and_not_as_a
     assert {score.name for score in seen(tmp_path, TRAINED, *cells)} == {"val_loss", "test_loss"}
 
 
-def test_a_number_printed_with_no_label_but_a_counter_such_as_epoch_is_named_printed(
+def test_a_printed_number_whose_only_label_is_a_counter_such_as_epoch_gets_the_name_printed(
     tmp_path: Path,
 ) -> None:
     cell = "def loss(e): return 3.5 / (e + 1)\nfor e in range(3): print(f'Epoch {e}: {loss(e)}')"
@@ -663,7 +663,7 @@ def test_a_score_that_is_computed_before_the_training_is_listed_last(tmp_path: P
         ("class Callback:\n    name = 'valid_acc'\ncallback = Callback()", "callback.name"),
     ],
 )
-def test_a_score_printed_by_a_training_is_not_doubted_as_early_wherever_its_label_is_defined(
+def test_a_printed_score_is_not_doubted_as_early_if_only_its_label_is_defined_before_training(
     tmp_path: Path, names: str, called: str
 ) -> None:
     printing = f"class Other:\n    def fit(self): {called}; print('valid_acc', 2 / 3)"
@@ -687,7 +687,7 @@ def test_a_score_printed_by_a_training_is_not_doubted_as_early_wherever_its_labe
         (["maes = []\nfor a in (0.5, 0.7): maes.append(abs(a))\nmae = np.mean(maes)"], True),
     ],
 )
-def test_the_first_score_is_used_without_asking_only_if_it_is_not_doubtful_and_has_no_rival(
+def test_a_person_is_asked_only_if_the_first_score_is_nan_seriously_doubted_or_has_an_equal_rival(
     tmp_path: Path, cells: list[str], clear: bool
 ) -> None:
     assert is_clear(seen(tmp_path, TRAINED, *cells)) is clear
@@ -705,7 +705,7 @@ def test_a_temporary_variable_of_a_loop_is_no_score(tmp_path: Path, cell: str) -
     assert seen(tmp_path, f"{TRAINED};", cell, changes={(1, 1): []}) == []
 
 
-def test_a_loss_that_a_loop_leaves_from_its_last_batch_is_doubted_even_inside_a_with_block(
+def test_a_loss_of_the_last_batch_in_a_loop_is_doubted_even_inside_a_with_block(
     tmp_path: Path,
 ) -> None:
     loop = "for batch in (3, 4): test_loss = abs(batch / 7)"
@@ -722,7 +722,7 @@ def test_counters_durations_data_and_params_are_no_scores(tmp_path: Path) -> Non
     assert [score.name for score in seen(tmp_path, TRAINED, *cells)] in ([], ["took"])
 
 
-def test_the_lines_that_lead_to_a_score_are_found_although_names_are_assigned_again() -> None:
+def test_the_lines_on_which_a_score_depends_are_found_even_if_names_are_assigned_again() -> None:
     code = Code(
         [
             "import torch.optim as optim\nclass Net: pass",
@@ -746,14 +746,14 @@ def test_the_lines_that_lead_to_a_score_are_found_although_names_are_assigned_ag
         "h = Net(hidden=64)\nfor x in X:\n  h += f(\n    x)\nacc = test(h)",
     ],
 )
-def test_a_score_depends_also_on_the_initial_value_of_a_variable_that_a_loop_updates(
+def test_a_score_depends_also_on_the_initial_value_of_a_variable_that_later_code_updates(
     cell: str,
 ) -> None:
     code = Code([cell])
     assert (1, 1) in code.lines(Score(name="acc", source=Source.ASSIGNED, at=2))
 
 
-def test_lines_of_a_branch_that_the_run_did_not_take_do_not_lead_to_the_score() -> None:
+def test_a_score_does_not_depend_on_the_lines_of_a_branch_that_the_run_did_not_execute() -> None:
     branch = "if score < best:\n  model = Big(dropout=0.3)\nelse:\n  other = 1"
     cells = ["model = Small(0.1)", branch, "val_loss = model.loss"]
     score = Score(name="val_loss", source=Source.ASSIGNED, at=2)
@@ -774,7 +774,7 @@ def test_a_variable_named_error_that_is_computed_after_each_training_is_no_train
     assert [score.doubts for score in found if score.name == "error"] == [[]]
 
 
-def test_the_arguments_of_a_function_of_the_notebook_do_not_decide_its_results_direction(
+def test_the_arguments_of_a_notebooks_function_do_not_decide_the_direction_of_its_result(
     tmp_path: Path,
 ) -> None:
     cells = [
@@ -837,7 +837,9 @@ def test_the_score_of_one_model_in_a_loop_over_models_depends_on_no_other_model(
     assert others == {"a", "b", "c"} - {own}
 
 
-def test_after_a_loop_over_models_a_score_depends_on_the_last_or_the_named_model() -> None:
+def test_after_a_loop_over_models_a_score_depends_on_the_model_in_its_name_or_on_the_last_one() -> (
+    None
+):
     code = Code(["lr = M(1)\nsvm = M(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
     assert code.lines(Score(name="acc", source=Source.ASSIGNED, at=2)) == {(1, 2), (2, 1), (2, 2)}
     code = Code(["lr = Ridge(1)\nsvm = SVR(2)", "for m in (lr, svm):\n  acc = m.score(X)"])
@@ -903,7 +905,7 @@ FOLDS = "f1 = []\nfor k, (tr, te) in enumerate(Folds().split(X)):\n  m = Model()
         (f"sum = 0\n{FOLDS}  f1.append(f1_score(y, k))\nf1", "f1[-1]", 0.5, Doubt.ITEM.value),
     ],
 )
-def test_a_list_of_scores_is_read_as_the_mean_of_folds_or_described_as_only_the_last_item(
+def test_the_score_of_a_list_is_the_mean_of_its_folds_or_is_described_as_its_last_item(
     tmp_path: Path, code: str, text: str, value: float, about: str
 ) -> None:
     (score,) = seen(tmp_path, TRAINED, FOLDED, code)
@@ -1017,11 +1019,11 @@ def test_the_last_numbered_evaluation_set_of_a_booster_is_not_taken_for_training
     tmp_path: Path,
 ) -> None:
     model = "from unittest.mock import Mock\nmodel = Mock()"
-    logged = {"validation_0-logloss": [0.5, 0.3, 0.1], "validation_1-logloss": [0.6, 0.4, 0.3]}
+    logged = {"validation_9-logloss": [0.5, 0.3, 0.1], "validation_10-logloss": [0.6, 0.4, 0.3]}
     found = seen(tmp_path, model, "model.fit(1, eval_set=[(1, 2), (3, 4)])", logged=logged)
     assert {score.name: score.doubts for score in found} == {
-        "validation_1-logloss": [],
-        "validation_0-logloss": [Doubt.TRAINING],
+        "validation_10-logloss": [],
+        "validation_9-logloss": [Doubt.TRAINING],
     }
 
 

@@ -1,4 +1,4 @@
-"""A watched kernel records which objects each statement has changed."""
+"""Test how a kernel records which objects each statement has changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ other = torch.nn.Linear(2, 1)
 
 
 def changes(*cells: str) -> tuple[dict[str, list[str]], list[str], list[Any]]:
-    """Run watched cells. Return the names that each statement changed, prints, and results."""
+    """Run cells. Return the names that each statement changed, the prints and the results."""
     shell = new_shell()
     shell.displayhook.write_format_data = lambda *_: None
     watched = WatchedChanges(shell)

@@ -26,7 +26,7 @@ from sweeper.testing import trial_spec, write_notebook
     ],
     ids=["nothing", "nothing fixed", "seed", "left", "fixed", "swept"],
 )
-def test_names_are_listed_that_changed_settings_no_longer_set_as_they_did_for_a_begun_trial(
+def test_params_that_were_fixed_unfixed_or_removed_after_a_trial_began_are_listed_as_changed(
     tmp_path: Path, now: dict[str, Any], spec: dict[str, Any], changed: list[str]
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = y = 1.0\nseed = 0")

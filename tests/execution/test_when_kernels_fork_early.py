@@ -1,4 +1,4 @@
-"""When kernels are forked before the proof that forking changes no result.
+"""Kernels may be forked early: before the proof that forking changes no result.
 
 They are forked early only if that saves time and no work can be lost.
 """
@@ -54,7 +54,7 @@ def test_kernels_are_forked_while_the_first_trial_runs_only_if_it_saves_time_and
 
 
 def attempt_in_a_fork(folder: Path, verdict: Verdict) -> Attempt:
-    """Return an attempt whose kernel was forked before the proof, which now has this verdict."""
+    """Return an attempt in a kernel that was forked early. The fork policy gives this verdict."""
     policy = SimpleNamespace(verdict=lambda _: verdict)
     site: Any = SimpleNamespace(
         workload=workload_of(write_notebook(folder / "nb.ipynb", "train()")),

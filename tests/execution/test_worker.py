@@ -196,7 +196,7 @@ def test_a_reporting_trial_completes_and_its_executed_notebook_has_state_params_
     assert len(displays) == 2, "one display for each cell that reports, however often it does"
 
 
-def test_params_seed_and_run_id_are_injected_and_returned_by_trial(bench: Bench) -> None:
+def test_params_seed_and_run_id_are_injected_and_returned_by_sweeper_trial(bench: Bench) -> None:
     outcome, node = bench.run(
         "import sweeper; t = sweeper.trial()",
         "t.checkpoint_dir.joinpath('a').write_text('b')",

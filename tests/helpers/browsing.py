@@ -1,4 +1,4 @@
-"""A browser for tests of pages. The import skips a module without Playwright."""
+"""A browser for tests of pages. Modules that import this one are skipped without Playwright."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKS = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("browser
 
 @contextmanager
 def opened_browser() -> Iterator[Any]:
-    """Open Chromium without a page: the system's, or else Playwright's. Skip without Chromium."""
+    """Open the system's Chromium, or else Playwright's. Skip the test if there is neither."""
     with playwright.sync_playwright() as started:
         path = next(filter(None, map(shutil.which, PROGRAMS)), started.chromium.executable_path)
         if not Path(path).exists():

@@ -123,7 +123,8 @@ def project(
 
     Args:
         cells: Cells of the notebook after the parameters cell.
-        settings: Parameters file. The score, and the space of `x`, may be left out.
+        settings: Text of the parameters file. If it lacks `objective` or `space`, a default is
+            added.
         folder: Folder in which the command runs.
         shared: Number of cells with the tag `shared`.
     """
@@ -189,7 +190,7 @@ _PRELOADED = (
 
 
 def _begin(request: Mapping[str, Any], files: list[int], server: Server) -> None:
-    """Begin a command in a fork. For a process that writes to MLflow, this never returns."""
+    """Prepare a fork to run a command. If none is requested, write to MLflow and never return."""
     if "arguments" not in request:
         _write(files[0])
     if request["has_terminal"]:

@@ -37,7 +37,7 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
 def started_program(
     stack: ExitStack, *words: str, env: Mapping[str, str] | None = None, hidden: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program of Dask that listens on loopback. `stack` kills it at its end.
+    """Start a program of Dask that listens on loopback. It is killed when `stack` closes.
 
     Args:
         hidden: Folder that the program cannot see.

@@ -12,7 +12,7 @@ def environment(folder: Path, *, with_ipykernel: bool = True) -> str:
     """Make a virtual environment, and return the path of its interpreter.
 
     Args:
-        with_ipykernel: Whether it has the packages of this environment, such as ipykernel.
+        with_ipykernel: Whether it has this environment's packages, such as ipykernel, or none.
     """
     command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(command, check=True)

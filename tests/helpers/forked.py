@@ -2,7 +2,7 @@
 
 Each request gets a separate process that can be killed, with its own environment, folder and
 outputs. The imports, which take most of a short call, happen once for all tests. This module
-imports only the standard library, because each process that serves imports what it needs.
+imports only the standard library, because each process that forks imports what its forks need.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Forked:
 
     Args:
         request: Description of the work, as JSON data.
-        descriptors: Open files that the process gets. They are closed here.
+        descriptors: Open files that the process gets. The calling process closes them.
         server: Socket to the process that forks.
     """
 
@@ -87,13 +87,13 @@ class Forked:
 def start_server(
     script: str, *passed: socket.socket, env: Mapping[str, str] | None = None
 ) -> socket.socket:
-    """Return a socket to the process that forks, which all processes of a test run share.
+    """Return a socket to a process that forks. All processes of a test run share this process.
 
-    The first process that needs it starts it. It ends with the last one.
+    The first call in a test run starts the process. It ends when all sockets to it are closed.
 
     Args:
-        script: Code of the process. Its arguments are the numbers of its sockets: the one at which
-            it listens, then those that are passed on.
+        script: Python file that the process runs. Its arguments are the numbers of its sockets: the
+            one at which it listens, then those in `passed`.
         passed: Sockets that the process inherits.
         env: Environment of the process. None for the present one.
     """
@@ -126,7 +126,7 @@ def _connected(address: str) -> socket.socket:
 
 
 class Server:
-    """Forks a process for each request. The process that serves has no other thread.
+    """Forks this process for each request. The process must have only one thread.
 
     Args:
         listening: Socket for new connections. The process ends with the last connection.
@@ -186,7 +186,7 @@ class Server:
             os._exit(0)
 
     def _leave(self, status: int) -> None:
-        """Close everything that only the process that serves needs."""
+        """Close everything that a fork does not need."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for one in self._sockets:
@@ -195,7 +195,7 @@ class Server:
             os.close(descriptor)
 
     def _report_ends(self) -> None:
-        """Pass on the exit codes of processes that have ended."""
+        """Send the exit codes of ended forks to the processes that have requested the forks."""
         while self._statuses:
             pid, state = os.waitpid(-1, os.WNOHANG)
             if pid == 0:

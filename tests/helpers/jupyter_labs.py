@@ -1,4 +1,4 @@
-"""JupyterLab for tests, which are skipped without it: it is no development dependency."""
+"""JupyterLab for tests. Tests are skipped without it, because it is no development dependency."""
 
 from __future__ import annotations
 

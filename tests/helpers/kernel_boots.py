@@ -1,9 +1,10 @@
 """Boot kernels in processes that are forked with ipykernel already imported.
 
 The import of ipykernel takes most of a kernel's start, and most tests are about something else. A
-kernel that is booted here has its own process, environment, sockets and exit code, like one that is
-started. It runs `ipykernel_launcher` from its first line, but its imports are already done. Kernels
-with any other command, and all kernels of tests that use `started_kernels`, are started.
+forked kernel has its own process, environment, sockets and exit code, like one in a new
+interpreter. It runs `ipykernel_launcher` from its first line, but its imports are already done.
+Kernels with another command, and all kernels of tests with the fixture `started_kernels`, get a new
+interpreter.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ def server() -> socket.socket:
 def launch(
     started: Any, forks: socket.socket | None, command: Sequence[str], **options: Any
 ) -> Any:
-    """Replace `launch_kernel` of jupyter_client's provisioner.
+    """Fork a kernel if possible. This replaces `launch_kernel` of jupyter_client's provisioner.
 
     Args:
-        started: The original function.
+        started: The original function, which starts the kernel if it cannot be forked.
         forks: Socket to the process that forks. None for the one that all tests share.
     """
     env = options.get("env") or os.environ

@@ -47,10 +47,11 @@ def kernel_pool(
     """Make a pool of kernels that work in `cwd`. A guard process ends them if the test is killed.
 
     Args:
-        imports: Source of a cell. Kernels are forked with its imports, without the proof that this
-            changes no result. None for kernels that are all started.
+        imports: Source of a cell, which the first kernel runs. Later kernels are forked with its
+            imports, without the proof that this changes no result. None for no such cell.
         kernelspec: Name of the kernelspec.
-        kernels: Without `imports`: `fork` for kernels that are forked after the first one has run.
+        kernels: `fork` to fork kernels after the first one has run, `cold` to fork none. None for
+            `fork` with `imports`, and `cold` without.
     """
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
@@ -82,7 +83,7 @@ def install_kernel(
     language: str = "python",
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Install a kernelspec in a folder, as a user who edits it would."""
+    """Write a kernelspec into a folder, and let Jupyter look for kernelspecs there."""
     spec = folder / "kernels" / name
     spec.mkdir(parents=True)
     stated = {"argv": argv, "display_name": name, "language": language, "env": env or {}}
@@ -101,7 +102,7 @@ def hasten_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_until_warm(pool: KernelPool) -> None:
-    """Wait until kernels can be forked."""
+    """Wait until the pool can fork kernels. Fail if it never will."""
 
     def has_decided() -> bool:
         available = pool.fork_server.available

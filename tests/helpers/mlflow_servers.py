@@ -14,7 +14,7 @@ from sweeper.tracking import free_port
 
 
 class MlflowServer:
-    """`mlflow server`, as the page about servers starts it. Call `start` first.
+    """A process `mlflow server`, which the method `start` starts.
 
     Args:
         store: URL of its store.

@@ -105,7 +105,7 @@ class Daemon:
 
 
 def start_server() -> int:
-    """Start a process that does nothing, without a mark in its environment."""
+    """Start a process that does nothing, with an empty environment."""
     pid = os.fork()
     if pid == 0:
         os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})

@@ -90,7 +90,7 @@ def stopped() -> TrialOutcome:
 
 
 def opened_in(paths: StudyPaths, settings: Settings, /, **facts: Any) -> Study:
-    """Return a study in its folder, as a sweep leaves it before its first trial."""
+    """Return a study in its folder, in the state that it has before a sweep's first trial."""
     with held_folder(paths) as held:
         held.is_needed = True
         study = Study.open(f"sqlite:///{paths.storage}", settings)
@@ -116,7 +116,7 @@ def empty_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def storage(empty_storage: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RDBStorage]:
-    """Open a SQLite file of this test's own.
+    """Open a new SQLite file with Optuna's tables.
 
     The object itself caches no trials, so a study that is opened again reads them from the file.
     """

@@ -1,4 +1,4 @@
-"""Texts of parameters files: valid ones, and wrong ones with parts of their messages."""
+"""Texts of parameters files: valid ones, and wrong ones with parts of their error messages."""
 
 from __future__ import annotations
 

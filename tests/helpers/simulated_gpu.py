@@ -2,11 +2,12 @@
 
     python tests/helpers/simulated_gpu.py SOCKET BYTES MODE
 
-is the GPU, a process that answers on a UNIX socket. Notebooks only wait for it and never compute,
-so that many of them fit onto two cores. It runs work of one process at a time (MODE `slice`), or
-all work for which its processors have room (`mps`, and `crowd`, which is slower with many clients).
-The memory of a process is free when it ends. A fault ends the work of its process, and of all
-processes that share the GPU through a daemon of MPS.
+This command starts the GPU, a process that answers on a UNIX socket. Notebooks only wait for it and
+never compute, so that many of them fit onto two cores. The GPU runs work of one process at a time
+(MODE `slice`), or all work at once, more slowly if its processors are too few (`mps`). `crowd` is
+like `mps`, but slower with more than two clients. The memory of a process is free when it ends. A
+fault ends the work of its process. If this process uses MPS, the fault also ends the work of all
+other processes that use MPS.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Device:
 
 
 class SimulatedGpus(Nvml):
-    """A simulated GPU, and what a driver would know of it. Use it as a context manager.
+    """A process that simulates a GPU, and its driver. Use it as a context manager.
 
     Args:
         folder: Folder of its socket, with a short path.
@@ -315,9 +316,7 @@ class _Device:
         await work.done
 
     def state(self) -> dict[str, Any]:
-        """Return memory in use, its peak, memory by process, refusals, seconds of work, and the
-        time.
-        """
+        """Return the GPU's counts: memory, refused requests, seconds of work, and the time."""
         self._settle()
         return {
             "used_bytes": sum(self.used_by.values()),

@@ -1,4 +1,4 @@
-"""Make snapshots of a running study from the parts that matter for a test."""
+"""Make snapshots of a running study, with defaults for what a test does not state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small studies, sweeps that end when a test has seen enough, and waiting."""
+"""Small studies for tests, sweeps that end after enough trials, and functions that wait."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def small_settings(name: str, **changes: Any) -> Settings:
-    """Return settings with one objective and one dimension, changed by those that a test states."""
+    """Return settings with one objective and one dimension, changed by the stated sections."""
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
     study = {"name": name, "trials": 9, "sampler": "random", **changes.get("study", {})}
     return Settings.from_mapping({**usual, **changes, "study": study})
@@ -65,7 +65,7 @@ def sweep_of(
     """Return a sweep of a notebook with `small_settings`, whose outputs are next to the notebook.
 
     Args:
-        run_trial: Function that replaces kernels.
+        run_trial: Function that runs each trial in place of a kernel. None for kernels.
         options: Further arguments of `Sweep.from_settings`.
         **changes: Sections of the settings.
     """
@@ -82,7 +82,7 @@ def sweep_of(
 
 
 def assert_says(text: str, *facts: str) -> None:
-    """Check that a message has these facts in this order: keys, values, remedies.
+    """Check that a message has these texts in this order, such as keys, values and remedies.
 
     Other words in the message do not matter.
     """
@@ -94,7 +94,7 @@ def assert_says(text: str, *facts: str) -> None:
 
 
 def sweep_result(**stated: Any) -> SweepResult:
-    """Return the result of a sweep from the parts that matter for a test."""
+    """Return the result of a sweep, with defaults for what a test does not state."""
     usual: dict[str, Any] = {
         "study": "digits",
         "study_id": "1",
@@ -128,7 +128,7 @@ def sweep_result(**stated: Any) -> SweepResult:
 
 
 def study_of_page(name: str, records: Sequence[TrialRecord], **stated: Any) -> Any:
-    """Return a study of these trials with everything that its page needs."""
+    """Return a stand-in for a study, with the attributes that the study's HTML page needs."""
     facts = StudyFacts(id="1", objectives=["val"], notebook="nb.ipynb")
     usual: dict[str, Any] = {"best": [], "confirmation": None, "facts": facts}
     its = {"name": name, "records": records, **usual, **stated}
@@ -181,7 +181,7 @@ def note_in(notebook: Path, **metadata: Any) -> None:
 
 
 def trial_record(number: int = 0, **stated: Any) -> TrialRecord:
-    """Return the record of a completed trial from the parts that matter for a test."""
+    """Return the record of a trial, completed by default, with defaults for what is not stated."""
     usual: dict[str, Any] = {
         "state": TrialState.COMPLETED,
         "params": {"x": 0.5},
@@ -222,7 +222,7 @@ def is_listening(port: int) -> bool:
 
 
 def processes_in(folder: Path, word: str = "") -> list[psutil.Process]:
-    """Return the processes that work in a folder and have a word in their commands."""
+    """Return the processes whose working folder is `folder` and whose command contains `word`."""
     return [
         one
         for one in psutil.process_iter(["cwd", "cmdline", "status"])

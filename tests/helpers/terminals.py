@@ -45,7 +45,7 @@ class _Screen(pyte.Screen):
     pyte's screen with a history takes three times as long for the same output.
 
     Attributes:
-        above: These lines, without trailing spaces.
+        above: Lines that have scrolled out of it, without trailing spaces.
     """
 
     def __init__(self, columns: int, rows: int) -> None:

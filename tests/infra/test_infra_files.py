@@ -67,7 +67,7 @@ def test_scripts_parse_and_pass_shellcheck(path: Path) -> None:
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_the_bucket_is_private_and_survives_a_destroy(cloud: str) -> None:
+def test_the_bucket_is_private_and_its_results_are_deleted_only_on_request(cloud: str) -> None:
     text = (INFRA / "account" / cloud / "main.tf").read_text("utf-8")
     assert re.search(r"force_destroy\s+= var\.delete_results", text)
     assert "block_public_acls" in text or 'public_access_prevention    = "enforced"' in text

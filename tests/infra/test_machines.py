@@ -22,7 +22,7 @@ esac
 
 
 class Account:
-    """A simulated cloud account: a folder with its running machines, and the commands called."""
+    """A simulated cloud account: a folder with a list of its machines and a log of commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ def account(tmp_path: Path) -> Account:
     return Account(tmp_path)
 
 
-def test_up_starts_a_missing_tracker_and_then_a_managed_job(account: Account) -> None:
+def test_the_command_up_starts_a_missing_tracker_and_then_a_managed_job(account: Account) -> None:
     code, messages, calls = account.call("up")
     assert code == 0, messages
     assert [call.split(" --config")[0] for call in calls] == [
@@ -82,7 +82,7 @@ def test_up_starts_a_missing_tracker_and_then_a_managed_job(account: Account) ->
     assert [call.split()[1] for call in account.call("up")[2]] == ["jobs"]
 
 
-def test_down_saves_the_tracker_before_ending_it(account: Account) -> None:
+def test_the_command_down_saves_the_tracker_before_it_is_ended(account: Account) -> None:
     (account.folder / "clusters").write_text("sweep-tracker  UP\n")
     code, messages, calls = account.call("down")
     assert code == 0, messages
@@ -95,7 +95,7 @@ def test_down_saves_the_tracker_before_ending_it(account: Account) -> None:
     assert "results and the tracker's data are in gs://my-sweeps" in messages
 
 
-def test_a_tracker_that_cannot_be_saved_is_not_ended(account: Account) -> None:
+def test_the_command_down_does_not_end_a_tracker_that_cannot_be_saved(account: Account) -> None:
     (account.folder / "clusters").write_text("sweep-tracker  UP\n")
     code, messages, calls = account.call("down", failing="tracker.sh save")
     assert (code, calls[-1].split()[0]) == (1, "ssh")
@@ -112,7 +112,7 @@ def test_a_tracker_that_cannot_be_saved_is_not_ended(account: Account) -> None:
         ("BUDGET_HOURS", "1d", "write a number of hours"),
     ],
 )
-def test_up_refuses_wrong_values_in_machines_env(
+def test_the_command_up_refuses_wrong_values_in_machines_env(
     name: str, value: str, message: str, account: Account
 ) -> None:
     account.set(name, value)
@@ -121,7 +121,7 @@ def test_up_refuses_wrong_values_in_machines_env(
     assert message in messages
 
 
-def test_every_value_in_machines_env_is_used_by_a_machine_or_by_up() -> None:
+def test_every_value_in_machines_env_is_used_by_a_machine_or_by_the_command_up() -> None:
     tasks = "".join((INFRA / f"{kind}.yaml").read_text() for kind in ("tracker", "worker"))
     lines = (INFRA / "machines.env").read_text("utf-8").splitlines()
     names = {line.split("=")[0] for line in lines if "=" in line and not line.startswith("#")}

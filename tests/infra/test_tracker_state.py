@@ -51,7 +51,7 @@ def begin(db: Path, bucket: str, *saved: int) -> Copy:
 
 
 @pytest.mark.parametrize("store", ["bucket", "s3"])
-def test_a_new_machine_continues_with_the_state_that_the_last_machine_saved(
+def test_a_new_tracker_continues_with_the_mlflow_database_that_the_last_one_saved(
     store: str, db: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"{request.getfixturevalue(store)}/tracker-{tmp_path.name}"
@@ -66,7 +66,7 @@ def test_a_new_machine_continues_with_the_state_that_the_last_machine_saved(
     assert values(third) == [1, 2, 3, 4]
 
 
-def test_a_restarted_machine_keeps_its_file_that_is_newer_than_the_saved_copy(
+def test_a_restarted_tracker_keeps_its_database_if_it_is_newer_than_the_saved_copy(
     db: Path, bucket: str
 ) -> None:
     copy = begin(db, bucket, 1)
@@ -196,7 +196,7 @@ def url(tmp_path: Path) -> str:
 
 
 def authorised(url: str, tmp_path: Path) -> str:
-    """Return the file of authorised keys after its first update."""
+    """Return the text of SSH's file of authorised keys after its first update."""
     file = tmp_path / "authorized_keys"
     running = subprocess.Popen(
         [sys.executable, tunnel_keys.__file__, "authorise", url, str(file), "5000"]

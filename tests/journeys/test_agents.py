@@ -32,7 +32,7 @@ def with_agent(server: Any, work: Callable[[Call], Awaitable[None]]) -> None:
         async with Client(server) as client:
 
             async def call(tool: str, **arguments: Any) -> Any:
-                """Return the answer of a tool. An error is a text."""
+                """Call an MCP tool. Return its parsed JSON answer, or the text of its error."""
                 result = await client.call_tool(tool, arguments)
                 (content,) = result.content
                 assert content.type == "text"
@@ -55,7 +55,7 @@ def notebook(name: str, *cells: str) -> None:
     write_notebook(Path(name), *cells, parameters="x = 0.5\nseed = 0")
 
 
-def test_an_agent_can_sweep_compare_and_confirm_a_proposed_notebook_within_its_budget(
+def test_an_agent_can_sweep_confirm_and_compare_two_notebooks_within_its_budget(
     parameters: Path,
 ) -> None:
     score = "import random\nval = x + random.Random(seed).gauss(0, 0.01)"

@@ -31,7 +31,7 @@ SURFACE = {
 
 
 def trial(folder: Path, number: int, **more: Any) -> TrialRecord:
-    """Return a trial that was never run, whose score is about its `x`."""
+    """Return the record of a trial that never ran. Its score is close to its param `x`."""
     x = number * 37 % 60 / 60
     kind = "abc"[number % 3]
     return trial_record(
@@ -75,7 +75,10 @@ def open_page(page: Any, index: Path, fragment: str = "") -> None:
 
 
 def hover(page: Any, name: str, across: float, down: float) -> str:
-    """Move the pointer into a chart. Return the description that appears."""
+    """Move the pointer into a chart. Return the text of the tooltip.
+
+    `across` and `down` are shares of the chart's width and height.
+    """
     page.evaluate(f"() => document.getElementById('{name}').scrollIntoView({{ block: 'center' }})")
     page.locator(f"#{name} canvas").first.wait_for()
     box = page.locator(f"#{name}").bounding_box()

@@ -264,8 +264,8 @@ _CELL_S = 120
 class References:
     """Notebooks that nbclient has executed. Those that this package executes must equal them.
 
-    Most of the time is spent on starts of kernels. So notebooks that leave only names behind share
-    one kernel, which makes no visible difference.
+    Starting kernels takes most of the time. So notebooks that change nothing in their kernel but
+    variables and imported modules share one kernel, which is reset before each of them.
 
     Args:
         cwd: Folder of the shared kernel.
@@ -284,9 +284,9 @@ class References:
         """Return a notebook after nbclient has executed its cells, and whether all of them ran.
 
         Args:
-            name: Name under which the notebook is kept.
+            name: Name of the notebook. If it was executed before, that result is returned.
             node: The notebook.
-            cwd: Folder of the kernel if the notebook needs its own.
+            cwd: Folder of the kernel, if the notebook does not use the shared kernel.
         """
         if name not in self._made:
             fresh = copy.deepcopy(node)
@@ -407,9 +407,10 @@ def seen(node: NotebookNode) -> list[Any]:
 
 
 def in_order(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Return the outputs with one text for each stream between two displays, stdout first.
+    """Merge stream outputs that follow each other into one text of stdout, then one of stderr.
 
-    A kernel sends each stream independently. Only a display makes it send both.
+    A kernel sends the two streams independently. Only before an output of another kind, such as a
+    display, does it send both.
     """
     kept: list[NotebookNode] = []
     for is_text, run in itertools.groupby(outputs, lambda o: bool(o.output_type == "stream")):

@@ -1,6 +1,7 @@
 """Test trials that run in forked kernels from the start of a sweep.
 
-They count only after one trial has had equal results in a fresh and in a forked kernel.
+Their outcomes are recorded only after one trial has had equal results in a fresh and in a forked
+kernel.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ HAS_RUN = "Path(f'ran-{x}').touch()"
 
 
 def sweep(folder: Path, score: str) -> tuple[Any, list[str]]:
-    """Run eight trials in two slots. Return the result, and the run ids in the order of ends."""
+    """Run eight trials, two at once. Return the result, and run ids in the order of the ends."""
     waits = FIRST_WAITS.replace("ENOUGH", "2")
     notebook = write_notebook(
         folder / "nb.ipynb", IMPORTS, waits, score, HAS_RUN, parameters="x = 1\nseed = 0"

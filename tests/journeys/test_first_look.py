@@ -116,7 +116,7 @@ RESUMING = (
 )
 
 
-def test_the_artifacts_and_values_of_the_observed_run_are_those_of_the_first_trial() -> None:
+def test_the_first_trial_has_the_artifacts_and_values_of_the_run_before_the_sweep() -> None:
     write(COUNTED, *RESUMING)
     first = swept("--yes")["trials"][0]
     assert runs() == 3
@@ -141,7 +141,7 @@ def test_all_trials_have_the_same_steps_of_a_score_in_a_redrawn_progress_line() 
     assert runs() == 4, "the observed run lacks the first two steps"
 
 
-def test_no_trial_and_no_other_run_resumes_from_the_checkpoints_of_an_observed_run() -> None:
+def test_no_trial_or_other_run_resumes_from_checkpoints_of_the_run_before_the_sweep() -> None:
     write(COUNTED, *RESUMING)
     keeping = ("my.ipynb", "--score", "no_such_score")
     assert call(*keeping).returncode == 2
@@ -158,7 +158,7 @@ def test_no_trial_and_no_other_run_resumes_from_the_checkpoints_of_an_observed_r
     assert not [*Path("out/my").rglob("observed*")]
 
 
-def test_a_command_with_all_options_uses_the_observed_run_even_with_set_clip_inf() -> None:
+def test_a_command_with_all_options_uses_the_run_before_the_sweep_even_with_set_clip_inf() -> None:
     write("lr = 0.1\nclip = 1.0", COUNTED, "val_loss = abs(lr - 0.3) * min(clip, 2)")
     infinite = ("--set", "clip=.inf")
     for _ in range(2):
@@ -173,7 +173,7 @@ def test_a_command_with_all_options_uses_the_observed_run_even_with_set_clip_inf
     assert not [*Path("out/my").rglob("observed*")]
 
 
-def test_the_option_set_affects_the_observed_run_and_wrong_options_are_refused_before_it() -> None:
+def test_the_option_set_changes_the_run_before_the_sweep_and_wrong_options_prevent_it() -> None:
     write("lr = 0.1\nepochs = 100", COUNTED, "val_loss = abs(lr - 0.3) * epochs")
     for wrong in (("--set", "epochz=2"), ("--set", "epochs"), ("--seeds", "5")):
         refused = call("my.ipynb", "--yes", *wrong)
@@ -185,7 +185,7 @@ def test_the_option_set_affects_the_observed_run_and_wrong_options_are_refused_b
     assert runs() == 3
 
 
-def test_the_first_trial_which_is_the_observed_run_can_be_replayed_and_its_code_exported() -> None:
+def test_a_first_trial_that_ran_before_the_sweep_can_be_replayed_and_its_code_exported() -> None:
     write(*BASELINE)
     assert swept("--yes")["counts"]["completed"] == 3
     replayed = call("replay", "out/my", "0000", "0001")
@@ -224,7 +224,7 @@ def test_the_user_must_state_the_direction_of_a_score_if_it_is_unknown() -> None
     assert swept("--score", "merit:min")["best"]["scores"]["merit"] <= 0.2
 
 
-def test_a_notebook_that_fails_is_refused_with_its_error_and_swept_after_the_remedy() -> None:
+def test_a_notebook_that_fails_is_swept_only_after_its_failing_cell_got_the_tag_skip() -> None:
     failing = "raise ConnectionError('no server')"
     write("lr = 0.1\nval_loss = (lr - 0.03) ** 2", failing)
     done = call("my.ipynb", "--yes")
@@ -238,7 +238,7 @@ def test_a_notebook_that_fails_is_refused_with_its_error_and_swept_after_the_rem
     papermill.inspect_notebook("my.ipynb")
 
 
-def test_a_trial_that_fails_after_its_score_says_which_tag_leaves_the_cell_out() -> None:
+def test_a_trial_that_fails_after_its_score_names_the_tag_that_skips_the_failing_cell() -> None:
     fails_later = "if lr != 0.1:\n    raise ConnectionError('no server')"
     write("lr = 0.1\nval_loss = (lr - 0.03) ** 2", fails_later)
     done = call("my.ipynb", "--yes", "--trials", "3", "--json")
@@ -249,7 +249,7 @@ def test_a_trial_that_fails_after_its_score_says_which_tag_leaves_the_cell_out()
     assert "`skip`" in message
 
 
-def test_a_killed_observed_run_without_a_checkpoint_starts_again_with_the_same_command() -> None:
+def test_a_run_before_the_sweep_that_is_killed_without_a_checkpoint_starts_again() -> None:
     write("lr = 0.1", COUNTED, "import time\ntime.sleep(2)\nval_loss = abs(lr - 0.3)")
     command = Command("my.ipynb", "--yes", "--trials", "3", "--cold")
     until(lambda: runs() == 1, "the notebook does not run")
@@ -260,7 +260,7 @@ def test_a_killed_observed_run_without_a_checkpoint_starts_again_with_the_same_c
     assert runs() == 4
 
 
-def test_a_killed_observed_run_continues_from_its_checkpoint_with_the_same_command() -> None:
+def test_a_run_before_the_sweep_that_is_killed_continues_from_its_checkpoint() -> None:
     write(
         "import sweeper, time\nfrom pathlib import Path\nlr = 0.1",
         "saved = sweeper.load_checkpoint() or {'epoch': 0}\n"
@@ -283,7 +283,7 @@ def test_a_killed_observed_run_continues_from_its_checkpoint_with_the_same_comma
     assert not [*Path("out/my").rglob("observed*")]
 
 
-def test_the_option_timeout_also_limits_the_observed_run() -> None:
+def test_the_option_timeout_also_limits_the_run_before_the_sweep() -> None:
     write("lr = 0.1", COUNTED, "import time\ntime.sleep(600)\nval_loss = abs(lr - 0.3)")
     done = call("my.ipynb", "--yes", "--timeout", "8s")
     assert done.returncode == 1
@@ -292,7 +292,7 @@ def test_the_option_timeout_also_limits_the_observed_run() -> None:
 
 
 @pytest.mark.parametrize("editor", [None, "no-such-editor --wait", "an 'open quote"])
-def test_a_sweep_with_an_edited_parameters_file_uses_the_observed_run_as_its_first_trial(
+def test_the_run_before_the_sweep_is_the_first_trial_even_if_the_parameters_file_was_edited(
     editor: str | None,
 ) -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)\nval_mae = val_loss * 2")
@@ -388,7 +388,7 @@ def test_a_score_that_depends_on_no_param_cannot_be_chosen_in_the_list_of_scores
     assert [*Settings.load("my.yml").objective] == ["val_loss"]
 
 
-def test_the_key_q_ends_the_command_and_the_next_call_uses_the_same_observed_run() -> None:
+def test_the_key_q_ends_the_command_and_the_next_call_does_not_run_the_notebook_again() -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)")
     for _ in range(2):
         terminal = Terminal("my.ipynb", cwd=Path.cwd())

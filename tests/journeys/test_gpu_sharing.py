@@ -48,7 +48,10 @@ def run(
     enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
 ) -> SweepResult:
-    """Sweep a cell that uses `device`; see `run_until`."""
+    """Sweep a notebook with a cell that uses a simulated GPU through the variable `device`.
+
+    No more trials start once `enough` is true for the metadata of the trials that have ended.
+    """
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5")
     read = small_settings("shared", **settings)
@@ -211,7 +214,7 @@ def test_kernels_of_a_sweep_with_mps_are_forked_and_use_mps(
     assert len([line for line in mps.log if line.endswith("accepted")]) >= len(done)
 
 
-def test_after_a_gpu_fault_only_its_trial_fails_and_its_neighbours_run_again(
+def test_a_gpu_fault_fails_only_the_trial_that_caused_it_and_others_on_the_gpu_run_again(
     crowded_gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     mps, cell = LoggedMps(), MEET.format(which="< 3", count=3) + FAULT

@@ -46,7 +46,7 @@ def small_group() -> Iterator[Path]:
 def test_trials_share_a_containers_memory_and_one_that_does_not_fit_alone_fails_as_infeasible(
     tmp_path: Path, small_group: Path
 ) -> None:
-    """The system itself kills kernels here. There is room for 500 MB but not for 3 GB."""
+    """The operating system kills kernels. A trial of 3 GB does not fit into memory."""
     cell = """
 import pathlib, sweeper, time
 pathlib.Path("/proc/self/oom_score_adj").write_text("900")  # killed before the sweep's process

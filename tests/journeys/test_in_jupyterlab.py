@@ -61,7 +61,10 @@ def lab(folder: Path, browser: Any, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def swept(folder: Path, lab: Lab) -> list[str]:
-    """Sweep in a cell of JupyterLab. Return what the notebook of the trial that ran showed."""
+    """Sweep in a cell of JupyterLab, and open the notebook of a running trial.
+
+    Return the text of the first cell of this notebook, and the output of the completed sweep.
+    """
     third = folder / "out" / "digits.0002.ipynb"
     seen = []
     with lab.opened("sweep.ipynb") as page:
@@ -79,7 +82,7 @@ def swept(folder: Path, lab: Lab) -> list[str]:
     return seen
 
 
-def test_a_sweep_in_a_cell_shows_its_answer_and_its_trials(swept: list[str]) -> None:
+def test_a_sweep_in_a_cell_shows_its_summary_and_its_trials(swept: list[str]) -> None:
     shown = swept[1]
     assert "study digits: 3 completed" in shown
     assert "val_acc=" in shown

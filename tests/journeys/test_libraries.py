@@ -68,7 +68,7 @@ def test_mlflow_calls_of_a_notebook_report_scores_even_on_a_cluster_that_cannot_
     assert not [*notebook.parent.rglob("*.mlruns")] and not (notebook.parent / "mine.db").exists()
 
 
-def test_with_explicit_reports_library_logs_are_ignored(notebook: Path) -> None:
+def test_the_setting_reports_explicit_ignores_metrics_that_mlflow_logs(notebook: Path) -> None:
     result = sweep_of(notebook, "explicit", study={"trials": 1}, reports="explicit").run()
     assert [record.reason for record in result.records] == ["no_score"]
 
@@ -98,7 +98,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_variable_with_the_objectives_name_has_priority_over_a_series_that_mlflow_logged(
     tmp_path: Path, variable: str
 ) -> None:
-    """Study, notebook and MLflow have the variable's value. A finding names the other source."""
+    """Study and MLflow have the variable's value. A remark for the user names the other source."""
     logs = f"""
 import mlflow
 for step in range(1, 4):

@@ -27,7 +27,7 @@ def swept(folder: Path) -> list[str]:
 
 
 def status(cwd: Path) -> dict[str, Any]:
-    """Return what the command `status` says of the study."""
+    """Return the JSON that the command `status` prints about the study."""
     done = call("status", "digits", "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -35,7 +35,7 @@ def status(cwd: Path) -> dict[str, Any]:
 
 
 def content(folder: Path) -> dict[Path, bytes]:
-    """Return the notebooks and the facts of studies in a folder."""
+    """Return the content of each `.ipynb` and `.json` file below a folder."""
     files = (path for path in folder.rglob("*") if path.suffix in (".ipynb", ".json"))
     return {path: path.read_bytes() for path in files}
 

@@ -96,7 +96,7 @@ def digests(result: SweepResult) -> Mapping[str, float]:
 def test_weights_trained_alone_in_fresh_kernels_equal_those_of_forked_kernels_on_a_shared_gpu(
     tmp_path: Path,
 ) -> None:
-    """CUDA is first used in the fork, so that a forked kernel trains like a started one."""
+    """Trials first use CUDA after the fork, so a forked kernel trains like a started one."""
     alone = run(tmp_path / "1", ON_THE_PROCESSOR, TRAIN, jobs=1, trials=4, kernels="cold")
     beside = run(tmp_path / "4", ON_THE_PROCESSOR, TRAIN, jobs=4, trials=16)
     assert digests(alone).items() <= digests(beside).items()

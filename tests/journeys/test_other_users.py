@@ -64,7 +64,14 @@ def become_nobody() -> None:
 
 
 def break_in(pids: set[int], sockets: set[str], private: set[Path], out: Path) -> list[str]:
-    """Try what another user may try. Return everything that succeeded."""
+    """As another user, try to reach, read, lock and stop a sweep. Return what has succeeded.
+
+    Args:
+        pids: Ids of the sweep's processes.
+        sockets: Paths of the Unix sockets at which the processes listen.
+        private: Private folders of the sweep.
+        out: Folder of the outputs.
+    """
     done = []
 
     def attempt(what: str, call: Callable[..., object], *arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""Test notebooks that run in the environment of their project, apart from this package's own."""
+"""Test notebooks that run in a virtual environment of their project, not in this package's."""
 
 from __future__ import annotations
 

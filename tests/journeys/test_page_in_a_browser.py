@@ -83,7 +83,7 @@ called: list[str] = []
 
 
 class Elsewhere(Handler):
-    """A server that notebooks try to reach."""
+    """A server that HTML in the notebooks' outputs would call if the page let it."""
 
     def do_GET(self) -> None:
         called.append(self.path)
@@ -92,7 +92,7 @@ class Elsewhere(Handler):
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[int]:
-    """Start a server that no notebook may reach. Yield its port."""
+    """Start a server that no displayed notebook may call. Yield its port."""
     with started(Elsewhere) as port:
         yield port
 
@@ -110,7 +110,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, elsewhere: int) -> Path:
 
 
 class Visit:
-    """A browser in which the page is open, with the errors in it."""
+    """A browser tab in which the page is open, with the errors that the page has caused."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -470,7 +470,7 @@ def test_in_a_comparison_a_cell_that_only_one_notebook_has_does_not_shift_the_ot
     assert rows.nth(1).get_by_text("b", exact=True).count() == 1
 
 
-def test_on_the_page_values_that_another_cell_replaces_are_struck_through(
+def test_on_the_page_default_params_that_the_injected_cell_overrides_are_struck_through(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -537,7 +537,7 @@ def test_the_page_in_a_cell_of_jupyter_has_everything_in_a_frame_of_its_own(
 
 
 def trial(folder: Path, number: int, x: float, score: float) -> TrialRecord:
-    """Return a trial that was never run."""
+    """Return the record of a trial that never ran."""
     return trial_record(
         number,
         params={"x": x, "lr": 10.0 ** -(round(10 * x) % 4), "kind": "a", "layers": [32]},
@@ -564,7 +564,7 @@ def made_up(folder: Path, count: int) -> list[TrialRecord]:
     return [trial(folder, n, n / count, (n * 7919) % count / count) for n in range(count)]
 
 
-def test_in_the_answer_run_ids_are_links_and_other_four_digit_numbers_are_not(
+def test_run_ids_in_the_pages_first_section_are_links_and_other_four_digit_numbers_are_not(
     tmp_path: Path, visit: Visit
 ) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
@@ -579,7 +579,7 @@ def test_in_the_answer_run_ids_are_links_and_other_four_digit_numbers_are_not(
 
 
 @pytest.mark.parametrize("pair", [["x", "lr"], None])
-def test_the_chart_of_importances_says_too_early_to_say_only_if_the_answer_does(
+def test_the_chart_of_importances_says_too_early_to_say_only_if_the_first_section_does(
     tmp_path: Path, visit: Visit, pair: list[str] | None
 ) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
@@ -627,7 +627,7 @@ def test_the_page_is_updated_while_a_sweep_runs(tmp_path: Path, visit: Visit) ->
     assert "running" not in page.locator("#moment").inner_text()
 
 
-def test_the_page_of_a_confirming_study_has_the_ranking_of_the_confirmed_trials(
+def test_the_page_of_a_study_that_reruns_the_best_trials_has_their_ranking(
     tmp_path: Path, visit: Visit
 ) -> None:
     search = [trial(tmp_path, 7, 0.0, 0.9), trial(tmp_path, 8, 0.1, 0.8)]

@@ -42,7 +42,7 @@ for step in range(3):
 
 
 def optunas(file: Path) -> list[dict[str, Any]]:
-    """Return what Optuna has of each trial, without times and the sweep's own record."""
+    """Return what Optuna stores about each trial, except times and values of user attributes."""
     study = optuna.load_study(study_name="p", storage=str(Address.of_file(file)))
     return [
         {
@@ -70,7 +70,7 @@ def records(file: Path) -> list[dict[str, Any]]:
 
 
 def proposed(file: Path, settings: Settings) -> tuple[int, Any, int]:
-    """Return what the study would run next."""
+    """Return number, params and seed of the trial that the study would run next."""
     study = Study.open(Address.of_file(file), settings)
     study.queue_first(settings)
     record = study.ask(SamplerFactory(settings), lambda number: Path(f"{number}.ipynb"))
@@ -210,7 +210,7 @@ def test_a_study_that_is_being_swept_is_not_rebuilt(
 
 
 def rebuild_and_die(n_changes: int, folder: Path) -> None:
-    """Rebuild a study, and die by SIGKILL after some changes in its folder."""
+    """Rebuild a study, and die by SIGKILL after `n_changes` changes of files in its folder."""
     left = n_changes
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:

@@ -39,7 +39,10 @@ def sweep(
     enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
 ) -> Any:
-    """Sweep a notebook with these cells. Return the result; see `run_until`."""
+    """Sweep a notebook with these cells. Return the result.
+
+    No more trials start once `enough` is true for the metadata of the trials that have ended.
+    """
     notebook = write_notebook(
         folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0", shared=shared
     )
@@ -204,7 +207,7 @@ def test_notebooks_that_fail_only_in_forked_kernels_run_in_started_ones(tmp_path
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_random_numbers_drawn_by_an_import_come_after_the_seed_in_a_forked_kernel_too(
+def test_an_import_that_draws_random_numbers_draws_after_the_seed_in_a_forked_kernel_too(
     tmp_path: Path,
 ) -> None:
     """For example, `rich.style` draws numbers when it is imported. scikit-learn imports it."""

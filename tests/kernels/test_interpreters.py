@@ -40,7 +40,9 @@ def test_an_environment_is_chosen_by_its_folder_its_interpreter_or_a_command(
     assert chosen(tmp_path, "python3") == "python3", "an installed kernelspec has priority"
 
 
-def test_a_folder_without_an_interpreter_and_an_unknown_name_are_refused(tmp_path: Path) -> None:
+def test_a_folder_without_an_interpreter_and_an_unknown_name_are_refused_as_kernels(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(
         KernelError, match=r"nor a folder with a Python interpreter, .*; installed: .*python3"
     ):
@@ -110,7 +112,7 @@ def test_an_active_environment_that_was_removed_is_not_chosen(
     assert chosen(tmp_path) == conda
 
 
-def test_a_notebook_in_another_language_keeps_its_kernel(tmp_path: Path) -> None:
+def test_an_r_notebook_does_not_run_in_the_python_environment_of_its_folder(tmp_path: Path) -> None:
     environment(tmp_path / ".venv")
     with pytest.raises(KernelError, match="'ir' is not installed"):
         chosen(tmp_path, named="ir", is_python=False)

@@ -1,4 +1,4 @@
-"""A pool keeps kernels ready, and nothing that they send is lost."""
+"""A pool starts kernels in advance and ends them, and no message of a kernel is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def started_kernels() -> int:
     return sum("ipykernel_launcher" in it.cmdline() for it in psutil.Process().children())
 
 
-def test_the_next_kernel_is_started_ahead_if_kernels_are_not_forked(tmp_path: Path) -> None:
+def test_the_next_kernel_is_started_in_advance_if_kernels_are_not_forked(tmp_path: Path) -> None:
     with kernel_pool(tmp_path, imports=None) as pool:
         pool.prepare()
         until(lambda: started_kernels() == 1, "no kernel was started")
@@ -155,7 +155,7 @@ with kernel_pool(Path(), imports=None) as pool:
 """
 
 
-def test_a_paused_kernel_ends_if_its_sweep_and_its_guard_are_killed(
+def test_a_paused_kernel_ends_if_its_sweep_and_the_guard_processes_are_killed(
     tmp_path: Path,
 ) -> None:
     tests = str(Path(kernels_alone.__file__).parent)

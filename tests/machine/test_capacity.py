@@ -28,9 +28,12 @@ GIB = 1024**3
 
 
 def machine(root: Path, groups: str, **files: str) -> Path:
-    """Make the files of a machine with 24 GiB free and these files of control groups.
+    """Write the files of a simulated machine with 24 GiB of free memory. Return their root.
 
-    In the names of the files, `__` stands for `/`.
+    Args:
+        root: Root of the simulated file system.
+        groups: Content of `/proc/self/cgroup`.
+        **files: Contents of files below `/sys/fs/cgroup`. In a name, `__` stands for `/`.
     """
     texts = {
         "proc/meminfo": f"MemFree: 10 kB\nMemAvailable: {24 * 1024**2} kB\n",
@@ -107,7 +110,7 @@ def test_free_memory_is_the_smallest_amount_that_the_machine_or_any_control_grou
         ("0::/user/one", {}, "0::/user/two", True),
     ],
 )
-def test_another_process_shares_our_memory_unless_it_is_outside_of_our_limited_control_group(
+def test_a_process_reduces_the_free_memory_unless_it_is_outside_of_the_control_group_that_limits_it(
     tmp_path: Path, groups: str, limits: dict[str, str], other: str, is_shared: bool
 ) -> None:
     root = machine(tmp_path, groups, **limits)
@@ -124,7 +127,7 @@ def test_the_number_of_slots_depends_only_on_cores_if_the_free_memory_is_unknown
     assert read_jobs("auto", 1, tmp_path)[0] == usable_cores()
 
 
-def test_the_option_jobs_is_a_number_from_1_to_1000_or_is_refused() -> None:
+def test_the_option_jobs_refuses_everything_but_auto_and_numbers_from_1_to_1000() -> None:
     assert read_jobs(7, 1) == (7, "")
     assert read_jobs("3", 1) == (3, "")
     for wrong in ("0", "-1", "1001", "many", ""):
@@ -142,7 +145,7 @@ def test_the_option_jobs_is_a_number_from_1_to_1000_or_is_refused() -> None:
         ("", {}),
     ],
 )
-def test_out_of_memory_kills_are_counted_by_the_innermost_group_with_a_counter(
+def test_out_of_memory_kills_are_read_from_the_innermost_control_group_with_a_counter(
     tmp_path: Path, groups: str, files: dict[str, str]
 ) -> None:
     root = machine(tmp_path, groups, **files)
@@ -153,7 +156,7 @@ def test_out_of_memory_kills_are_counted_by_the_innermost_group_with_a_counter(
 
 @pytest.fixture
 def usual_limit() -> Iterator[int]:
-    """Set the usual soft limit of open files."""
+    """Set the soft limit of open files to 1024, which is usual, and yield it."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     yield 1024

@@ -47,7 +47,7 @@ def test_a_sweep_sees_the_memory_reservations_of_other_sweeps_but_not_its_own(
     assert there.of_others("GPU-a") == []
 
 
-def test_writing_memory_reservations_renews_the_times_of_a_sweeps_files(tmp_path: Path) -> None:
+def test_writing_memory_reservations_updates_the_times_of_a_sweeps_files(tmp_path: Path) -> None:
     claims = Claims(tmp_path / "c")
     claims.write({"GPU-a": [ONE]})
     files = [*(tmp_path / "c").iterdir()]

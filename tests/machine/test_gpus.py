@@ -35,7 +35,7 @@ def found(gpus: str | list[int], **stated: Any) -> list[str]:
     return [gpu.uuid for gpu in chosen_gpus(wanted(gpus, **stated), TWO)]
 
 
-def test_auto_selects_all_gpus_and_numbers_select_some_of_them() -> None:
+def test_the_setting_gpus_selects_all_gpus_by_auto_and_those_in_a_list_in_its_order() -> None:
     assert found("auto") == ["GPU-a", "GPU-b"]
     assert found([1, 0]) == ["GPU-b", "GPU-a"]
 
@@ -63,7 +63,7 @@ def test_the_message_about_an_unknown_gpu_lists_the_existing_ones(
         ("0,-1,1", ["GPU-a"]),  # CUDA ignores all entries after an index that does not exist
     ],
 )
-def test_only_gpus_that_this_process_may_see_are_used(
+def test_only_gpus_listed_in_cuda_visible_devices_are_used(
     monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -100,7 +100,7 @@ def test_with_cuda_visible_devices_gpu_numbers_in_settings_are_positions_in_that
         found([2])
 
 
-def test_more_memory_than_a_gpu_has_is_refused() -> None:
+def test_a_stated_memory_per_trial_above_that_of_a_gpu_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
         found("auto", gpu_memory="50GB")
 

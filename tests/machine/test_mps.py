@@ -42,7 +42,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def serving(mps: Mps, study_folder: Path, *gpus: Gpu) -> Iterator[Path]:
-    """Run the daemons of a sweep during the block."""
+    """Run the MPS daemons of a sweep during the block. Yield the sweep's private folder."""
     with guarded(study_folder) as (token, folder):
         mps.start(gpus or [a_gpu()], folder=folder, token=token)
         yield folder
@@ -54,7 +54,10 @@ def log_of(folder: Path) -> str:
 
 
 def stand_ins(folder: Path) -> list[psutil.Process]:
-    """Return the processes of the daemon with this folder, and of its server."""
+    """Return the processes whose MPS pipes are below a folder: daemons and clients.
+
+    Servers are not found, because those of the stand-in have an empty environment.
+    """
     found = []
     for process in psutil.process_iter():
         try:
@@ -67,7 +70,7 @@ def stand_ins(folder: Path) -> list[psutil.Process]:
 
 
 class Kernel:
-    """A client of a daemon, connected until its socket is closed."""
+    """A client of an MPS daemon, connected until its socket is closed."""
 
     def __init__(self, folder: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -105,7 +108,7 @@ def test_without_the_mps_program_trials_on_one_gpu_take_turns(
     assert why.startswith("nvidia-cuda-mps-control is not on the PATH")
 
 
-def test_an_mps_daemon_of_another_user_is_not_used_or_ended(
+def test_no_mps_daemon_is_started_while_one_runs_and_the_message_names_its_folder(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(Mps(), tmp_path / "study") as folder:

@@ -123,7 +123,7 @@ class Trial:
         return self.waits
 
     def shows(self, driver: StatedDriver, gib: float, gpu: str = "GPU-a") -> None:
-        """Let the driver state that the trial uses this GPU memory, and report steps."""
+        """Let the driver state that the trial uses `gib` GiB. Let the trial report two steps."""
         pid = self.running.points.pid or os.getpid()
         self.running.points.note_kernel(pid)
         driver.by_process[gpu][pid] = round(gib * GIB)
@@ -168,7 +168,7 @@ def learned(places: Places, gib: float) -> Places:
 
 
 @pytest.mark.parametrize(("gpus", "visible"), [("none", ""), ("auto", None)])
-def test_kernels_see_no_gpu_with_gpus_none_and_all_gpus_if_nvml_is_missing(
+def test_kernels_see_no_gpu_with_the_setting_gpus_none_and_all_gpus_if_the_driver_lists_none(
     gpus: Literal["none", "auto"], visible: str | None
 ) -> None:
     places = Places.of_machine(Resources(gpus=gpus), jobs=1, driver=StatedDriver())
@@ -242,7 +242,7 @@ def test_a_stop_ends_a_trials_wait_for_an_empty_machine_and_lets_later_trials_be
     after.begun()
 
 
-def test_a_trial_ran_short_of_memory_only_if_an_out_of_memory_kill_followed_its_begin(
+def test_a_trial_ran_short_of_memory_only_if_an_out_of_memory_kill_followed_its_start(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "proc").mkdir()
@@ -299,7 +299,7 @@ def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
 
 
-def test_a_free_smaller_gpu_is_used_at_once_unless_the_trial_does_not_fit_on_it(make: Make) -> None:
+def test_a_trial_begins_at_once_on_a_smaller_free_gpu_if_it_fits_there(make: Make) -> None:
     driver = StatedDriver("GPU-big", "GPU-small")
     driver.gpus[1] = replace(driver.gpus[1], memory_bytes=4 * GIB)
     places = make(driver=driver)
@@ -468,7 +468,7 @@ def test_trials_with_several_gpus_share_none_of_them(make: Make) -> None:
     second.begun()
 
 
-def test_a_gpu_that_allows_one_process_gets_one_trial(make: Make) -> None:
+def test_a_gpu_that_allows_only_one_process_gets_one_trial_at_a_time(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     driver.gpus = [replace(gpu, is_exclusive=True) for gpu in driver.gpus]
     places = learned(make(driver=driver), 1)
@@ -681,7 +681,7 @@ def test_a_trial_that_needs_the_machine_alone_asks_frozen_trials_to_end_if_no_ot
     assert alone.begun().is_alone
 
 
-def test_a_waiting_trial_asks_only_those_frozen_trials_to_leave_that_keep_it_from_beginning(
+def test_a_waiting_trial_asks_frozen_trials_to_leave_a_gpu_only_if_it_could_then_begin_there(
     make: Make,
 ) -> None:
     places = make("GPU-a", "GPU-b", gpu_memory=18 * GIB)
@@ -700,7 +700,7 @@ def test_a_waiting_trial_asks_only_those_frozen_trials_to_leave_that_keep_it_fro
     assert set(other.asked[-1].by) == {t.running.control for t in (*on_a, on_b[0])}
 
 
-def test_a_trial_that_needs_an_empty_gpu_asks_frozen_trials_of_the_gpu_with_the_fewest_to_leave(
+def test_a_trial_that_needs_an_empty_gpu_asks_the_frozen_trials_on_the_gpu_with_fewest_trials(
     make: Make,
 ) -> None:
     places = make("GPU-a", "GPU-b", gpu_memory=18 * GIB)
@@ -810,7 +810,7 @@ def test_a_running_trial_whose_memory_cannot_leave_the_gpu_is_not_frozen_while_o
     assert places.machine_of(first.begun()).blocked() == Blocked()
 
 
-def test_a_trial_that_stays_on_its_gpu_is_frozen_only_after_a_frozen_trial_has_left_the_gpu(
+def test_a_trial_whose_memory_stays_on_the_gpu_is_not_frozen_while_another_frozen_trial_is_there(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -885,7 +885,7 @@ def test_sweeps_of_one_user_respect_each_others_memory_reservations(make: Make) 
     large.begun()
 
 
-def test_a_gpu_that_does_not_answer_is_no_longer_used_and_its_trial_runs_elsewhere(
+def test_a_gpu_that_does_not_answer_is_no_longer_used_and_its_trial_ends_as_stopped(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     driver = StatedDriver("GPU-a", "GPU-b")

@@ -158,7 +158,7 @@ def test_a_frozen_trial_gives_its_gpu_memory_to_another_trial_and_continues_late
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint"])
-def test_a_frozen_trial_stays_on_its_gpu_for_good_after_the_driver_refused_to_take_it_off(
+def test_a_frozen_trial_keeps_its_gpu_memory_after_the_driver_refused_once_to_move_it(
     begin: Callable[[int], Trial], checkpoints: SimulatedCheckpoints, step: str
 ) -> None:
     trial = begin(0)
@@ -172,7 +172,7 @@ def test_a_frozen_trial_stays_on_its_gpu_for_good_after_the_driver_refused_to_ta
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])
-def test_gpu_memory_is_freed_if_a_process_dies_or_stops_while_it_leaves_the_gpu_or_returns(
+def test_gpu_memory_is_freed_if_a_process_dies_or_stops_while_its_memory_is_moved(
     begin: Callable[[int], Trial],
     checkpoints: SimulatedCheckpoints,
     gpus: SimulatedGpus,

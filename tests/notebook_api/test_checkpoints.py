@@ -1,4 +1,4 @@
-"""The checkpoint before a damaged one is loaded, and a training continues bit for bit."""
+"""A resumed training gives the same bits. A damaged checkpoint is skipped for an older one."""
 
 from __future__ import annotations
 
@@ -447,7 +447,14 @@ TRAINING = """if True:
 
 
 def train(num_workers: int = 0, *, killed_at: int = -1) -> str:
-    """Return the weights, scores and random numbers of a training of 5 epochs with 6 batches."""
+    """Train up to 5 epochs of 6 batches, from the newest checkpoint if there is one.
+
+    Return a digest of the weights, the scores and random numbers, as JSON.
+
+    Args:
+        num_workers: Number of worker processes of the loader.
+        killed_at: Number of batches and saves after which the training kills itself. -1 for never.
+    """
     code = f"num_workers, killed_at = {num_workers}, {killed_at}\n{TRAINING}"
     return run_script_with_torch(code, exit_code=0 if killed_at < 0 else -signal.SIGKILL)
 

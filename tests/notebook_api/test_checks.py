@@ -37,7 +37,7 @@ def _quick_and_quiet() -> Iterator[None]:
 
 
 class Net(nn.Module):
-    """Two layers with everything that a check could change: a buffer, dropout, modes, gradients."""
+    """A network with everything that a check could change: a buffer, dropout, modes, gradients."""
 
     def __init__(self) -> None:
         super().__init__()

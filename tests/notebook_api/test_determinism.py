@@ -28,7 +28,7 @@ SAMPLES = 23  # so that the last batch is smaller
 
 
 class Augmented:
-    """A dataset of samples with their index and one random number of each global generator."""
+    """A dataset whose samples are their index and a random number of each global generator."""
 
     classes = ("even", "odd")
 

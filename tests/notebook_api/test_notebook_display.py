@@ -63,7 +63,7 @@ def display(cells: Sequence[str], folder: Path, **env: str) -> Displayed:
 
 @pytest.fixture(scope="module")
 def displayed(tmp_path_factory: pytest.TempPathFactory) -> Displayed:
-    """Return the display messages of cells that a sweep runs before reports have a socket."""
+    """Return the display messages of cells that run in a sweep without a socket for reports."""
     return display(CELLS, tmp_path_factory.mktemp("ipython"), **{MARK_VARIABLE: "sweep"})
 
 
@@ -72,7 +72,7 @@ def line_of(name: str, message: dict[str, Any]) -> str:
     return str(next(line for line in lines if line.split()[0] == name))
 
 
-def test_without_a_socket_the_display_of_each_report_contains_its_point(
+def test_without_a_socket_for_reports_each_display_has_the_step_and_values_as_json(
     displayed: Displayed,
 ) -> None:
     points = [Point.decode(message["data"][MIME]) for message in displayed[0]]

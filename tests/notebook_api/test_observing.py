@@ -136,7 +136,7 @@ class CallbackList:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_epoch_of_keras_is_one_report_wherever_the_version_defines_its_callbacks(
+def test_an_epoch_of_keras_is_one_report_whichever_keras_module_defines_its_callbacks(
     layout: str, tmp_path: Path
 ) -> None:
     for path, source in LAYOUTS[layout].items():
@@ -182,8 +182,8 @@ def run_observed(script: str, folder: Path, *, run_id: str | None, **begun: int)
 
     Args:
         script: The script.
-        folder: Folder of the MLflow store, and of a folder for calls that have no run in the store.
-        run_id: Run id of the trial. None if all calls are logged to the folder for such calls.
+        folder: Folder of the MLflow store, and of a temporary store that may replace it.
+        run_id: Run id of the trial. None to log all calls to the temporary store.
         **begun: For each series, the number of steps that earlier attempts have logged.
     """
     temporary = (folder / "temporary").as_uri()
@@ -391,7 +391,7 @@ def test_a_notebook_may_read_from_mlflow_before_it_has_a_run(call: str, tmp_path
 
 
 @pytest.mark.slow
-def test_only_metrics_that_are_logged_to_mlflow_without_a_step_get_counted_steps(
+def test_a_metric_logged_to_mlflow_without_a_step_gets_the_next_step_of_its_series(
     tmp_path: Path,
 ) -> None:
     script = """if True:

@@ -1,4 +1,4 @@
-"""Test which names of a notebook can get a trial's value, and how it replaces the notebook's."""
+"""Test which names of a notebook a trial can set, and how its values replace the originals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ VALUES = {"lr": 0.5, "sizes": [1, 2], "name": "b", "n": 7}
         ("lr = ", None),
     ],
 )
-def test_a_plain_value_is_replaced_in_its_statement(source: str, expected: str | None) -> None:
+def test_only_a_literal_that_a_top_level_statement_assigns_to_a_single_name_is_replaced(
+    source: str, expected: str | None
+) -> None:
     assert with_values([source], VALUES, repr) == [expected or source]
 
 
@@ -89,7 +91,7 @@ def test_a_plain_value_is_replaced_in_its_statement(source: str, expected: str |
         ("lr", "lr = f()\nAdam(lr=0.2)", None),
     ],
 )
-def test_a_name_that_is_not_assigned_means_a_keyword_or_a_functions_first_argument(
+def test_a_trial_sets_an_argument_a_dict_item_or_a_default_by_a_name_that_is_no_variable(
     name: str, source: str, expected: str | None
 ) -> None:
     assert with_values([source], {name: 9}, repr) == [expected or source]
@@ -146,7 +148,7 @@ def test_a_name_that_is_not_assigned_means_a_keyword_or_a_functions_first_argume
         ),
     ],
 )
-def test_a_name_without_one_plain_value_is_refused_with_the_line_and_a_remedy(
+def test_a_sweep_of_a_name_without_one_literal_at_the_top_level_is_refused_with_line_and_remedy(
     cells: list[str], why: str
 ) -> None:
     assert Assignments(cells).why_not("lr") == (why or None)
@@ -196,7 +198,7 @@ def test_values_of_other_variables_are_not_replaced(source: str, expected: str) 
         "k = lr = 1",
     ],
 )
-def test_a_name_that_other_code_overwrites_is_refused_with_both_lines(other: str) -> None:
+def test_a_sweep_of_a_name_that_code_overwrites_is_refused_with_both_lines(other: str) -> None:
     for code in (other, MAIN + indent(other, "  ")):
         why = str(Assignments(["lr = 0.1", "# more\n" + code]).why_not("lr"))
         assert "in code cell 1, line 1" in why
@@ -240,8 +242,8 @@ def test_a_name_can_be_swept_although_code_updates_it_from_itself_or_another_sco
         ),
     ],
 )
-def test_code_under_if_name_is_main_is_at_the_top_level(source: str, expected: str) -> None:
-    """The condition is true in a kernel, and its `else` never runs."""
+def test_a_variable_under_if_name_is_main_can_be_swept(source: str, expected: str) -> None:
+    """In a kernel, `__name__ == "__main__"` is true, so the `else` branch never runs."""
     assert Assignments([source]).why_not("lr") is None
     (replaced,) = with_values([source], {"lr": 9}, repr)
     assert replaced in (expected, expected + "  # was 2")
@@ -266,7 +268,7 @@ def test_a_name_cannot_be_swept_if_code_reads_the_value_of_an_earlier_assignment
     assert "in code cell 1, line 1" in str(Assignments(["lr = f()\ng(lr)\nlr = 0.1"]).why_not("lr"))
 
 
-def test_defaults_of_parameters_of_all_kinds_are_found() -> None:
+def test_defaults_of_ordinary_positional_only_and_keyword_only_parameters_can_be_swept() -> None:
     assert Assignments(["def f(a=1, /, b=2, *, c=3): g(a)"]).arguments()[::3] == ["a", "b", "c"]
 
 
@@ -380,7 +382,7 @@ def test_an_item_of_a_dict_that_update_overwrites_is_replaced_in_the_call_of_upd
 
 
 @pytest.mark.parametrize("other", ["A['b']['lr'] = f()", "A['b'] = f()", "A['b'].update(lr=f())"])
-def test_an_item_of_an_inner_dict_that_other_code_overwrites_is_refused(other: str) -> None:
+def test_a_sweep_of_an_inner_dicts_item_that_other_code_overwrites_is_refused(other: str) -> None:
     cells = ["A = {'b': {'lr': 0.1}, 'c': {'n': 1}}", other, "f(A)"]
     for name in ("lr", "b.lr", "cell1.lr"):
         assert "gets another value in code cell 2, line 1" in str(Assignments(cells).why_not(name))
@@ -390,18 +392,18 @@ def test_an_item_of_an_inner_dict_that_other_code_overwrites_is_refused(other: s
 
 
 @pytest.mark.parametrize("update", ["A.update(lr=A['lr'] / 2)", "A.update(k=3)", "B.update(lr=3)"])
-def test_an_item_can_be_swept_although_update_computes_it_from_itself_or_sets_other_items(
+def test_a_dict_item_can_be_swept_although_update_computes_it_from_itself_or_sets_other_items(
     update: str,
 ) -> None:
     assert Assignments(["A = {'lr': 0.1}", update]).why_not("A.lr") is None
 
 
-def test_an_item_that_code_deletes_after_its_use_can_be_swept() -> None:
+def test_a_dict_item_that_code_deletes_after_its_use_can_be_swept() -> None:
     cells = ["A = {'lr': 0.1}", "lr = A['lr']\ndel A['lr']"]
     assert Assignments(cells).why_not("A.lr") is None
 
 
-def test_an_update_of_a_name_from_itself_is_found_if_python_runs_with_no_debug_ranges() -> None:
+def test_a_variable_that_code_updates_from_itself_can_be_swept_with_no_debug_ranges() -> None:
     cells = ["n, lr = 1, 0.1", "for _ in range(3):\n  lr = lr * 0.9\n  f(lr)", "f(lr)"]
     code = (
         "from sweeper.notebook_code.assignments import Assignments\n"
@@ -413,7 +415,7 @@ def test_an_update_of_a_name_from_itself_is_found_if_python_runs_with_no_debug_r
     assert done.stdout.startswith("Noneassigned in code cell 1, line 1, and in code cell 4, line 1")
 
 
-def test_no_other_name_is_proposed_if_variables_are_computed_from_each_other() -> None:
+def test_no_other_name_to_sweep_is_proposed_if_variables_are_computed_from_each_other() -> None:
     cells = ["lr = 0.1", "a = f(b)\nb = g(a)\nseed = max(seed for seed in range(3))"]
     for name in ("a", "b", "seed"):
         assert "not a plain value" in str(Assignments(cells).why_not(name))
@@ -492,7 +494,7 @@ def test_one_of_two_assignments_can_be_swept_as_cell1_lr_if_code_reads_it_before
         ("t = make()\nt.train()\nu = Trainer(net)\nu.train(lr=0.1)", False),
     ],
 )
-def test_a_methods_default_is_used_if_an_object_of_unknown_class_calls_it_without_the_argument(
+def test_a_methods_default_is_used_if_it_is_called_without_the_argument_on_an_unknown_object(
     calls: str, is_overridden: bool
 ) -> None:
     trainer = "class Trainer:\n  def train(self, lr=0.5):\n    self.net.train()"
@@ -530,7 +532,7 @@ def test_a_variable_of_a_function_can_be_swept_only_if_it_is_local_and_bound_onc
     assert (Assignments([code]).why_not("t.lr") is None) is can_be_swept
 
 
-def test_a_local_variable_of_init_is_no_attribute_of_its_class() -> None:
+def test_a_local_variable_of_init_can_be_swept_only_if_it_is_assigned_once() -> None:
     used = "class N:\n  def __init__(self, c):\n    h = 64\n    self.l = L(h)"
     replaced = "class N:\n  def __init__(self, c):\n    h = 64\n    h = c.h\n    self.l = L(h)"
     assert Assignments([used]).why_not("N.h") is None
@@ -547,7 +549,7 @@ def test_a_local_variable_of_init_is_no_attribute_of_its_class() -> None:
         ('"--batch"', "--size", False),
     ],
 )
-def test_an_argparse_option_that_the_notebook_itself_passes_is_refused(
+def test_a_sweep_of_an_argparse_option_that_the_notebook_itself_passes_is_refused(
     flags: str, given: str, is_passed: bool
 ) -> None:
     cell = f'p.add_argument({flags}, default=64)\na = p.parse_args(["{given}", "32"])'
@@ -555,7 +557,7 @@ def test_an_argparse_option_that_the_notebook_itself_passes_is_refused(
     assert (why is not None) is is_passed
 
 
-def test_an_argparse_option_is_found_by_its_second_flag_and_the_remedy_is_a_default() -> None:
+def test_the_remedy_for_an_argparse_option_named_by_its_second_flag_is_to_pass_a_default() -> None:
     cells = ['p.add_argument("-l", "--lr", type=float)\na = p.parse_args([])', "f(a.lr)"]
     assert "pass `default=lr` in code cell 1" in Assignments(cells).remedy_for_unknown("lr")
 
@@ -570,6 +572,8 @@ def test_a_cell_with_broken_syntax_has_no_assignments(source: str) -> None:
 
 
 @pytest.mark.parametrize("reads", ["%time seen(lr)", "!echo {lr}", "files = !ls {lr}", "seen(lr)"])
-def test_a_name_is_refused_if_a_magic_or_a_command_reads_an_earlier_value_of_it(reads: str) -> None:
+def test_a_sweep_of_a_name_is_refused_if_a_magic_or_command_reads_an_earlier_value_of_it(
+    reads: str,
+) -> None:
     assert Assignments([f"lr = float('0.25')\n{reads}\nlr = 0.5"]).why_not("lr") is not None
     assert Assignments([f"lr = 0.5\n{reads}"]).why_not("lr") is None

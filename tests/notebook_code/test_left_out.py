@@ -46,7 +46,7 @@ def test_an_argument_that_a_call_leaves_out_is_added_to_the_call(
     assert "# was" in source
 
 
-def test_the_remedy_for_a_bare_argument_name_proposes_it_with_its_class() -> None:
+def test_the_remedy_for_the_left_out_argument_c_proposes_its_name_with_the_class_svc_c() -> None:
     assert "'SVC.C'" in Assignments([SVM + "m = SVC()"]).remedy_for_unknown("C")
 
 
@@ -73,7 +73,7 @@ def test_the_original_value_of_an_argument_that_a_call_leaves_out_is_its_default
         "from sklearn.svm import NuSVC\nSVC = NuSVC\nNuSVC()",
     ],
 )
-def test_an_argument_cannot_be_added_to_a_call_if_it_may_be_set_or_it_is_unclear_what_is_called(
+def test_an_argument_cannot_be_added_to_a_call_if_code_may_set_it_or_the_class_is_unclear(
     cell: str,
 ) -> None:
     assert not Assignments([cell]).knows("SVC.C")
@@ -97,7 +97,7 @@ def test_an_argument_cannot_be_added_to_a_call_if_it_may_be_set_or_it_is_unclear
         ),
     ],
 )
-def test_an_argument_that_a_grid_search_or_set_params_overwrites_is_refused(
+def test_a_sweep_of_an_argument_that_a_grid_search_or_set_params_overwrites_is_refused(
     code: str, name: str
 ) -> None:
     cells = Assignments([code, "fit(C)"])

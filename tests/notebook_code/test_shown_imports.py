@@ -1,4 +1,4 @@
-"""A notebook's code shows which libraries it imports."""
+"""Test how the libraries that a notebook imports are predicted from its code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_imports_at_the_top_level_of_cells_and_local_modules_are_predicted_in_or
         "this is no Python",
     ],
 )
-def test_no_imports_are_predicted_from_code_that_may_import_or_set_something_else(
+def test_no_imports_are_predicted_from_code_without_libraries_or_with_unclear_imports(
     cell: str, folder: Path
 ) -> None:
     numpy = [] if cell.startswith("import ") and "\n" not in cell else ["import numpy"]

@@ -1,4 +1,4 @@
-"""Test that cells read the trial's value of a name, in whatever way they are written."""
+"""Test with generated cells that a notebook's code reads the trial's value of a swept name."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def cells(draw: st.DrawFn, name: str) -> list[str]:
 def divided(
     draw: st.DrawFn, first: str, pieces: list[str], name: str, *, most_before: int = 0
 ) -> list[str]:
-    """Divide pieces of code in any order into cells, with few pieces before the first one."""
+    """Divide pieces of code in any order into cells, with at most `most_before` before `first`."""
     others = draw(st.permutations([piece.format(n=name) for piece in pieces]))
     early = draw(st.integers(0, min(most_before, len(others))))
     ordered = [*others[:early], first.format(n=name), *others[early:]]
@@ -262,7 +262,7 @@ def shell() -> Iterator[Any]:
 
 
 def run(shell: Any, sources: list[str]) -> list[Any]:
-    """Run cells until one fails. Return the values that they have read."""
+    """Run cells until one fails. Return the values that they have passed to `seen`."""
     shell.user_ns.clear()  # `reset` takes 50 ms
     shell.init_user_ns()
     read: list[Any] = []

@@ -1,4 +1,4 @@
-"""Test when two executions of a notebook count as equal, and how they differ."""
+"""Test which differences between two executions of a notebook are found and how they are stated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ v4: Any = nbformat.v4
 
 
 def ran(*outputs: NotebookNode, **stated: Any) -> Execution:
-    """Return an execution of a notebook with one cell."""
+    """Return an execution of a notebook whose only cell has these outputs."""
     cell = v4.new_code_cell("…", outputs=list(outputs))
     return Execution(**{"scores": {"val": 0.5}, "series": {}, "cells": [cell], **stated})
 

@@ -33,7 +33,7 @@ def strict_json(path: Path) -> Any:
 
 
 def stored_in(path: Path) -> dict[str, Any]:
-    """Return the metadata in the form in which other programs read them."""
+    """Return `metadata.sweeper` in a notebook file as the JSON that other programs read."""
     stored: dict[str, Any] = strict_json(path)["metadata"]["sweeper"]
     return stored
 
@@ -56,7 +56,9 @@ def begin(tmp_path: Path, make_spec: MakeSpec) -> Callable[..., ExecutedNotebook
 Begin = Callable[..., ExecutedNotebook]
 
 
-def test_an_executed_notebook_names_its_trial_at_once_and_its_ending_later(begin: Begin) -> None:
+def test_an_executed_notebook_states_its_trial_from_the_start_and_its_outcome_after_the_end(
+    begin: Begin,
+) -> None:
     file = begin()
     file.write()
     expected: dict[str, Any] = {"study": "digits", "study_id": "d1g175", "run_id": "0007"}

@@ -42,7 +42,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def write(folder: Path, **files: str) -> None:
-    """Write modules. Their dotted names have underscores in place of dots."""
+    """Write Python files. The argument `pkg_net` has the text of `pkg/net.py`."""
     for name, text in files.items():
         path = folder / (name.replace("_", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def test_space_fixed_seed_cpus_scores_and_objective_are_part_of_a_studys_fingerp
     assert changes(make("c"), make("c", **changed)) == [expected]
 
 
-def test_a_missing_key_of_a_fixed_mapping_and_a_value_none_give_different_fingerprints(
+def test_a_missing_key_and_a_key_with_value_none_in_a_fixed_param_give_different_fingerprints(
     make: Make,
 ) -> None:
     with_none, without = (
@@ -261,9 +261,7 @@ def test_cells_that_are_not_python_raise_no_error_when_imports_are_searched(
     assert set(make(*cells)["files"]) == {"helpers.py"}
 
 
-def test_a_later_sweep_logs_a_trial_with_the_tags_of_the_code_and_fixed_values_it_ran_with() -> (
-    None
-):
+def test_the_tags_of_an_earlier_sweeps_trial_state_the_code_and_fixed_values_it_ran_with() -> None:
     tags = {CODE_TAG: "new", "sweeper.fixed.epochs": "9", "sweeper.study": "digits"}
     metadata = replace(BLANK, code="old", fixed={"epochs": 3, "size": "small"})
     assert tags_as_run(tags, metadata) == {

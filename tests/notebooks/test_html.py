@@ -65,7 +65,7 @@ def test_rendered_cells_run_no_scripts_and_load_nothing(
     assert "elsewhere.example" not in re.sub(r'<a href="https://elsewhere', "", clean)
 
 
-def test_tables_styles_and_images_are_kept(tmp_path: Path) -> None:
+def test_rendered_cells_keep_tables_styles_and_images(tmp_path: Path) -> None:
     html = "<style>td {color: red}</style><table border='1'><tr><td class='c'>1</td></tr></table>"
     cells = rendered(
         tmp_path / "n.ipynb", displayed({"text/html": html}), displayed({"image/png": "iVBORw0K"})
@@ -94,7 +94,9 @@ def test_an_svg_drawing_becomes_an_image_that_runs_no_script(tmp_path: Path) -> 
     assert "<script" not in clean
 
 
-def test_an_output_that_needs_a_script_becomes_its_image_or_one_line(tmp_path: Path) -> None:
+def test_an_output_that_needs_a_script_is_shown_as_its_image_or_as_advice_to_open_the_notebook(
+    tmp_path: Path,
+) -> None:
     html = "<div id='plot'></div><script>draw('plot')</script>"
     found = rendered(
         tmp_path / "n.ipynb",

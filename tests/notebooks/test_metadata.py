@@ -155,7 +155,7 @@ def test_a_value_that_is_not_a_mapping_is_not_metadata(stored: object) -> None:
 @pytest.mark.parametrize(
     "damage", [{"scores": {"val": "good"}}, {"duration_s": "long"}, {"reason": "bad luck"}]
 )
-def test_a_trial_whose_stored_end_is_damaged_counts_as_running(damage: dict[str, Any]) -> None:
+def test_a_trial_whose_stored_outcome_is_damaged_counts_as_running(damage: dict[str, Any]) -> None:
     found = TrialMetadata.decode({**FULL.encode(), **damage})
     assert found is not None
     assert not found.is_final

@@ -1,4 +1,4 @@
-"""Test that printed numbers are read as a person reads them, or are not numbers."""
+"""Test that printed numbers are read as a person reads them, and that other text is no number."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_text_that_is_not_a_number_or_is_ambiguous_has_no_value(text: str) -> No
         (r"^(\d+)", "8 453", 8.0),
     ],
 )
-def test_a_pattern_only_selects_the_position_of_a_number(
+def test_the_group_of_a_pattern_decides_where_a_number_begins_and_it_is_read_to_its_end(
     pattern: str, text: str, value: float | None
 ) -> None:
     assert numbers(pattern, text) == [value]
@@ -206,7 +206,7 @@ def test_a_pattern_only_selects_the_position_of_a_number(
         (r"loss.*?([\d.]+)", "nan-safe loss, nan-safe: 0.5", ["0.5"]),
     ],
 )
-def test_nan_and_infinity_are_numbers_also_for_a_pattern_of_digits(
+def test_nan_and_infinity_are_read_even_if_a_pattern_matches_only_digits(
     pattern: str, text: str, expected: list[str]
 ) -> None:
     assert [*map(repr, numbers(pattern, text))] == expected
@@ -241,7 +241,7 @@ def test_nan_and_infinity_are_numbers_also_for_a_pattern_of_digits(
         (r"([\d.]+)%", "80%-90%", [80.0, 90.0]),
     ],
 )
-def test_a_sign_belongs_to_the_number_also_for_a_pattern_of_digits(
+def test_the_sign_of_a_number_is_read_even_if_a_pattern_matches_only_digits(
     pattern: str, text: str, expected: list[float]
 ) -> None:
     assert numbers(pattern, text) == expected

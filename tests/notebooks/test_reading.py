@@ -1,4 +1,4 @@
-"""Test reading a notebook file: encodings, faults that are repaired, and messages for others."""
+"""Test reading a notebook file: encodings, repaired faults, and messages for other faults."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def test_the_message_for_a_missing_notebook_names_the_path_as_the_user_wrote_it(
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
-def test_a_notebook_in_another_unicode_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+def test_a_notebook_in_utf_16_or_with_a_byte_order_mark_is_read(
+    tmp_path: Path, encoding: str
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="größe = 1")
     path.write_bytes(path.read_text("utf-8").encode(encoding))
     assert ResearchNotebook(path).takes("größe")
@@ -143,7 +145,9 @@ FAULTS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_malformed_notebook_is_repaired_if_the_same_code_runs(tmp_path: Path, fault: str) -> None:
+def test_a_malformed_notebook_is_repaired_if_the_repair_does_not_change_its_code(
+    tmp_path: Path, fault: str
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")
     content = json.loads(path.read_text())
     tagged, second = content["cells"]

@@ -43,15 +43,17 @@ def test_unicode_letters_that_python_normalizes_must_be_normalized_in_variable_n
         research.check_names({"ϵ": "p.yml: space"})
 
 
-def test_the_trials_seed_sets_no_argument_and_overlapping_or_unknown_names_are_refused(
+def test_a_trials_seed_replaces_no_argument_seed_and_overlapping_or_unknown_names_are_refused(
     tmp_path: Path,
 ) -> None:
-    cells = ["f(seed=3, c={'lr': 1})", "Adam(lr=1)"]
+    cells = ["f(seed=3, c={'lr': 1, 'wd': 2})", "Adam(lr=1)"]
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
     assert not research.takes("seed")
     research.check_names(dict.fromkeys(["lr"], "p.yml: space"))
-    with pytest.raises(NotebookError, match=r"p.yml: space: 'lr' is a part of 'c'; keep one of"):
-        research.check_names(dict.fromkeys(["c", "lr"], "p.yml: space"))
+    with pytest.raises(NotebookError) as refused:
+        research.check_names(dict.fromkeys(["c", "lr", "wd"], "p.yml: space"))
+    for name in ("lr", "wd"):
+        assert f"p.yml: space: '{name}' is a part of 'c'; keep one of" in str(refused.value)
     with pytest.raises(NotebookError, match=r"'Adam.lrr' is not assigned in .*mean 'Adam.lr'"):
         research.check_names({"Adam.lrr": "p.yml: space"})
 
@@ -59,7 +61,7 @@ def test_the_trials_seed_sets_no_argument_and_overlapping_or_unknown_names_are_r
 @pytest.mark.parametrize(
     "binding", ["from rates import lr", "with rates() as lr: pass", "print(lr := f())"]
 )
-def test_a_name_bound_by_an_import_with_or_walrus_is_refused_with_its_line_and_a_remedy(
+def test_a_name_that_an_import_a_with_block_or_a_walrus_assigns_is_refused_with_line_and_remedy(
     binding: str, tmp_path: Path
 ) -> None:
     def notebook(*cells: str) -> ResearchNotebook:
@@ -141,7 +143,9 @@ def test_a_notebook_that_names_no_kernel_gets_the_chosen_one(tmp_path: Path) -> 
         research.kernel_name  # noqa: B018
 
 
-def test_the_message_for_an_unassigned_name_has_the_nearest_assigned_one(tmp_path: Path) -> None:
+def test_the_message_for_an_unassigned_name_suggests_the_most_similar_assigned_name(
+    tmp_path: Path,
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="learning_rate = 1\nwidth = 2")
     research = ResearchNotebook(path)
     research.check_names(dict.fromkeys(["width", "learning_rate"], "p.yml: space"))
@@ -196,7 +200,7 @@ def test_the_reason_is_stated_if_trials_cannot_set_the_seed(
     assert (found is None) == (why == "")
 
 
-def test_names_that_the_parameters_cell_reads_are_listed(tmp_path: Path) -> None:
+def test_names_that_the_parameters_cell_both_assigns_and_reads_are_listed(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "y = 1", parameters="x = 1\nz = x + y\nk = 2")
     assert ResearchNotebook(path).used_in_parameters_cell(["y", "x", "k"]) == ["x"]
 

@@ -1,4 +1,4 @@
-"""Test every source of a score, which source wins, and that no value is lost in the file."""
+"""Test each source of a score, which source counts, and that executed notebooks lose no value."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_of_two_sources_of_a_score_the_one_earlier_in_the_order_of_priority_coun
 
 
 @pytest.mark.parametrize("stronger", [name for name in SOURCES if name != "library"])
-def test_a_librarys_series_is_prefixed_with_its_name_if_another_source_gives_the_score(
+def test_a_logged_series_is_prefixed_with_the_librarys_name_if_another_source_gives_the_score(
     stronger: str,
 ) -> None:
     found = left_by("library", stronger)
@@ -150,7 +150,7 @@ def test_a_score_whose_stated_source_gives_nothing_is_missing_unless_it_was_repo
     assert scraped(scores=named, variables={"acc": 0.5}, series=reports).scores == {"acc": 0.75}
 
 
-def test_named_variables_and_variables_with_an_objectives_name_are_read_from_the_kernel() -> None:
+def test_variables_in_settings_or_with_an_objectives_name_are_read_from_the_kernel() -> None:
     sources = {
         "loss": ScoreSource(variable="l"),
         "acc": ScoreSource(variable="a"),
@@ -166,7 +166,7 @@ def test_a_displayed_value_that_is_not_a_number_is_no_score(content: Any) -> Non
     assert scraped(glued("acc", content), recorded(acc=content)).scores == {}
 
 
-def test_a_display_that_cannot_be_read_has_no_score_and_raises_nothing() -> None:
+def test_a_display_output_that_cannot_be_read_gives_no_score_and_raises_no_error() -> None:
     scrap = "application/scrapbook.scrap.json+json"
     unreadable = [
         glued("acc", 10**400),
@@ -185,7 +185,7 @@ def test_a_display_that_cannot_be_read_has_no_score_and_raises_nothing() -> None
 
 
 @pytest.mark.parametrize("word", ["NaN", "nan", "Infinity", "-Infinity", "inf"])
-def test_displayed_texts_for_nan_and_infinity_are_numbers_and_the_last_one_counts(
+def test_displayed_texts_for_nan_and_infinity_are_scores_and_the_last_displayed_value_counts(
     word: str,
 ) -> None:
     value = scraped(glued("acc", 1), glued("acc", word)).scores["acc"]
@@ -214,14 +214,14 @@ def test_displayed_texts_for_nan_and_infinity_are_numbers_and_the_last_one_count
         ("mean", "maximize", [1e16, 1.0, -1e16, 1.0], 0.5),
     ],
 )
-def test_the_key_take_decides_which_value_of_a_series_counts(
+def test_the_setting_take_decides_which_value_of_a_series_is_the_score(
     take: str, direction: str, values: list[float], score: float
 ) -> None:
     found = scraped(take=take, direction=direction, series={"acc": reported(*values)})
     assert encode_float(found.scores["acc"]) == encode_float(score)
 
 
-def test_a_final_score_has_priority_over_its_series() -> None:
+def test_a_final_score_has_priority_over_the_reported_series_with_its_name() -> None:
     found = scraped(take="best", series={"acc": reported(1.0, 9.0)}, finals={"acc": 5.0})
     assert found.scores == {"acc": 5.0}
     assert found.series == {"acc": [(0, 1.0), (1, 9.0)]}
@@ -231,7 +231,7 @@ def test_a_final_score_has_priority_over_its_series() -> None:
 
 
 class Heard:
-    """A reader of printed text, with the values that it has found."""
+    """Reads values of the score `loss` from printed text with a pattern, and stores them."""
 
     def __init__(self, pattern: str = r"loss=([0-9.a-z+-]+)") -> None:
         self.points: list[Point] = []
@@ -248,7 +248,7 @@ class Heard:
         return [it.metrics["loss"] for it in self.points if it.metrics]
 
     def scraped(self, make_file: Callable[[], ExecutedNotebook], **objective: Any) -> Scraped:
-        """Return the scores in the executed notebook of a trial with these points."""
+        """Return the scores of a trial whose executed notebook has the values found so far."""
         file = make_file()
         for point in self.points:
             file.points.record(point)
@@ -264,7 +264,9 @@ def make_file(tmp_path: Any, make_spec: Callable[..., TrialSpec]) -> Any:
     return lambda: ExecutedNotebook(research.fresh_copy(), make_spec())
 
 
-def test_every_match_in_a_printed_line_gives_a_value_unless_its_group_has_matched_nothing() -> None:
+def test_every_match_of_a_pattern_in_a_line_gives_a_value_unless_its_group_matches_nothing() -> (
+    None
+):
     observed = Heard(r"^(?:final )?loss=(\S+)?|loss=(?=$)")
     assert observed.read("final loss=3\nno loss=2\nloss=nan\nloss= loss=\nloss=n/a\n")[0] == 3.0
     assert [str(value) for value in observed.values] == ["3.0", "nan"]
@@ -330,7 +332,7 @@ def test_the_score_of_a_diverged_training_is_nan_and_not_its_last_finite_loss(
     assert repr(observed.scraped(make_file).scores["loss"]) == "nan"
 
 
-def test_a_pattern_that_backtracks_is_given_up_while_other_threads_run(
+def test_a_pattern_that_backtracks_is_stopped_by_a_time_limit_and_blocks_no_other_thread(
     make_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.settings.patterns.LIMIT_S", 0.2)
@@ -346,7 +348,7 @@ def test_a_pattern_that_backtracks_is_given_up_while_other_threads_run(
     assert (found.scores, found.too_slow) == ({}, {"loss"})
 
 
-def test_a_pattern_that_is_slow_on_each_line_is_given_up_after_a_limit_for_the_trial(
+def test_a_pattern_that_is_slow_on_each_line_is_stopped_by_a_time_limit_for_the_trial(
     make_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.notebooks.scores.TRIAL_LIMIT_S", 0.3)

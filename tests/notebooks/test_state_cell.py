@@ -28,7 +28,7 @@ def research(tmp_path: Path) -> ResearchNotebook:
 
 @pytest.fixture
 def file(research: ResearchNotebook, make_spec: MakeSpec) -> ExecutedNotebook:
-    """Write the file of a trial that runs."""
+    """Write and return the executed notebook of a running trial."""
     spec = make_spec(params={"lr": 0.125, "depth": 3}, fixed={"note": "a*b_c`$x$"})
     file = ExecutedNotebook(research.fresh_copy(), spec)
     file.note(originals={"lr": 1, "depth": 3})

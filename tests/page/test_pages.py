@@ -195,7 +195,7 @@ def test_writing_a_page_fails_and_creates_no_folder_if_the_studys_folder_is_gone
     assert not (tmp_path / "gone").exists()
 
 
-def test_predicted_surfaces_are_reused_only_from_a_complete_page_of_the_same_space(
+def test_predicted_scores_are_reused_only_from_a_complete_page_of_the_same_search_space(
     tmp_path: Path,
 ) -> None:
     settings = small_settings("digits", space=SPACE)

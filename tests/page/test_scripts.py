@@ -61,7 +61,12 @@ def _node_ends() -> Iterator[None]:
 
 
 def ask_node(what: str, text: str) -> Any:
-    """Return the answer of `ANSWERING`. Fail with the error that it names."""
+    """Send a request to the program `ANSWERING` in node. Return its answer, or fail with its error.
+
+    Args:
+        what: `value` to evaluate an expression, `parse` to check that a script can be parsed.
+        text: The expression, or the path of the script.
+    """
     process = node()
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(json.dumps([what, text]) + "\n")
@@ -72,7 +77,7 @@ def ask_node(what: str, text: str) -> Any:
 
 
 def answer(expression: str) -> Any:
-    """Return the value of an expression about `numbers` and `scales`."""
+    """Return the value of a JavaScript expression that uses the page's `numbers` and `scales`."""
     return ask_node("value", expression)
 
 
@@ -106,7 +111,7 @@ def test_a_mean_is_written_with_as_many_decimals_as_the_half_width_of_its_interv
 
 
 @needs_node
-def test_measured_numbers_in_a_column_have_equal_decimals_and_round_ones_stay_as_written() -> None:
+def test_scores_in_a_column_have_equal_decimals_and_round_params_stay_as_written() -> None:
     scores = [0.98712, 0.98734, 0.9871, 0.9902]
     assert answer(f"{scores}.map(numbers.formatOf({scores}))") == [
         "0.98712",

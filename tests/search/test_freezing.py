@@ -131,7 +131,7 @@ def test_a_bad_trial_at_its_last_step_continues_and_a_diverged_trial_is_pruned()
     assert verdicts == [Verdict.GO_ON, Verdict.PRUNE]
 
 
-def test_freezing_keeps_the_winner_and_saves_most_of_the_training() -> None:
+def test_with_freezing_the_best_trial_completes_and_more_than_half_of_the_steps_are_saved() -> None:
     chance = random.Random(5)
     ends = [chance.random() for _ in range(40)]
     curves = [

@@ -1,4 +1,4 @@
-"""The Gaussian process handles spaces with branches, after first trials that cover the space."""
+"""The sampler `gp` handles params that exist only in some trials, and first covers the space."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def padding_of(space: Any) -> Padding:
         ({"optimizer": SGD}, {"optimizer": ADAM}, False),
     ],
 )
-def test_padded_candidates_are_equal_only_if_they_differ_only_in_params_of_closed_branches(
+def test_padding_makes_candidates_equal_only_if_they_differ_just_in_params_that_do_not_exist(
     one: dict[str, float], other: dict[str, float], is_same: bool
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -51,7 +51,7 @@ def test_padded_candidates_are_equal_only_if_they_differ_only_in_params_of_close
     assert bool(torch.equal(first, second)) is is_same
 
 
-def test_only_params_of_open_branches_get_a_gradient() -> None:
+def test_only_params_that_exist_in_a_candidate_get_a_gradient() -> None:
     torch = pytest.importorskip("torch")
     padding = padding_of(SPACE)
     shape = (1, len(padding.distributions))
@@ -76,7 +76,7 @@ def test_a_long_range_with_steps_is_modelled_as_continuous_and_its_values_are_ro
     assert isinstance(params["width"], int)
 
 
-def test_a_param_of_a_closed_branch_is_padded_with_a_value_at_the_middle_of_its_range() -> None:
+def test_a_param_that_does_not_exist_in_a_trial_gets_a_value_at_the_middle_of_its_range() -> None:
     space = {
         "even": {"low": 64, "high": 1024, "step": 64},
         "rate": {"low": 0.0, "high": 0.3, "step": 0.1},
@@ -123,7 +123,7 @@ def test_the_trial_whose_params_are_being_proposed_is_hidden_from_the_gaussian_p
     assert seen[0].params.keys() == SPACE.keys()
 
 
-def test_the_gaussian_process_does_not_see_trials_that_lack_a_param_of_an_open_branch() -> None:
+def test_the_gaussian_process_does_not_see_trials_that_lack_a_param_they_should_have() -> None:
     study = optuna.create_study()
     _ran(study, lr=0.1)
     _ran(study, lr=0.1, optimizer="adam")

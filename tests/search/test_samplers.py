@@ -25,14 +25,14 @@ def settings(*, space: Any = FINITE, **study: Any) -> Settings:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_every_sampler_that_can_be_named_can_be_made(name: str) -> None:
+def test_a_sampler_can_be_made_for_each_name_that_a_parameters_file_allows(name: str) -> None:
     if name == "cmaes":
         pytest.importorskip("cmaes")  # cmaes is an optional package
     assert SamplerFactory(settings(sampler=name)).make(0, 0)
 
 
 @pytest.mark.parametrize("name", sorted({*PRUNERS} - {"threshold"}))
-def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
+def test_a_pruner_can_be_made_for_each_name_that_a_parameters_file_allows(name: str) -> None:
     """The pruner `threshold` is left out: it needs a bound, which has no sensible default."""
     assert make_pruner(settings(pruner=name))
 
@@ -59,7 +59,7 @@ def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
         ("grid", {"n": {"low": 1, "high": 10**9}}, "give a larger step, or use tpe"),
     ],
 )
-def test_a_sampler_that_does_not_suit_the_space_is_refused_before_a_trial_runs(
+def test_a_sampler_with_a_wrong_option_or_an_unsuitable_space_is_refused_before_a_trial_runs(
     sampler: Any, space: Any, message: str
 ) -> None:
     with pytest.raises(SettingsError) as raised:
@@ -77,7 +77,9 @@ def test_a_sampler_that_does_not_suit_the_space_is_refused_before_a_trial_runs(
         (20, {"shuffle_seed": {"low": 0, "high": 2**31 - 1}}, "gp"),
     ],
 )
-def test_auto_chooses_a_sampler_by_the_number_of_trials(trials: int, space: Any, name: str) -> None:
+def test_sampler_auto_is_gp_up_to_250_trials_and_tpe_for_more(
+    trials: int, space: Any, name: str
+) -> None:
     assert SamplerFactory(settings(space=space, trials=trials)).name == name
 
 

@@ -87,7 +87,7 @@ class StoppedError(Exception):
     pass
 
 
-def test_score_surfaces_and_importances_can_be_stopped_before_each_of_their_steps() -> None:
+def test_computing_score_surfaces_or_importances_can_be_stopped_before_each_step() -> None:
     space = space_of({"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}})
     study = study_of(space, lambda params: float(params["x"] * params["y"]))
 

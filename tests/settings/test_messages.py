@@ -89,7 +89,7 @@ VALUES.append("x" * 5000)
 
 
 def places(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each container in a file's data, with each of its keys or indices."""
+    """Yield each dict and list in a file's data, with each of its keys or indices."""
     for key in list(data) if isinstance(data, dict) else range(len(data)):
         yield data, key
         if isinstance(data[key], dict | list):

@@ -116,7 +116,7 @@ def test_a_param_that_is_fixed_is_removed_from_the_space_and_the_start_trials(
     assert changed.start_params[0] == {"optimizer": "adam", "width": 64}
 
 
-def test_fixing_a_param_opens_or_closes_the_branch_that_depends_on_it(load_settings: Load) -> None:
+def test_fixing_a_param_keeps_or_removes_the_params_that_depend_on_it(load_settings: Load) -> None:
     settings = load_settings(EVERYTHING)
     opened = settings.with_overrides(fixed={"optimizer": "sgd"})
     assert set(opened.search_space) == {*settings.search_space} - {"optimizer"}
@@ -129,7 +129,9 @@ def test_fixing_a_param_opens_or_closes_the_branch_that_depends_on_it(load_setti
     assert all_fixed.start_params == []  # all params of the start trial are fixed, so it is dropped
 
 
-def test_fixing_a_param_to_a_list_opens_the_branch_of_that_list(load_settings: Load) -> None:
+def test_fixing_a_param_to_a_list_keeps_the_params_whose_condition_names_that_list(
+    load_settings: Load,
+) -> None:
     settings = load_settings(
         "objective: {val: maximize}\n"
         "space:\n"

@@ -109,7 +109,7 @@ def test_a_swept_param_may_have_the_name_of_a_secret(load_settings: Load) -> Non
     assert load_settings(SMALLEST + "  pad_token: ['<pad>']").to_yaml().count("<pad>") == 1
 
 
-def test_the_options_of_a_cluster_are_used_and_published_without_secrets(
+def test_the_options_of_a_cluster_keep_their_secrets_but_are_published_without_them(
     load_settings: Load,
 ) -> None:
     options = "{password: hush, env: {HF_TOKEN: hush}, job_script_prologue: [export A_KEY=hush]}"

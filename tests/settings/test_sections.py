@@ -1,4 +1,4 @@
-"""Test values that are read as YAML 1.2, and the sections that need more than types."""
+"""Test that values are read as YAML 1.2, and the rules of single sections of a parameters file."""
 
 from __future__ import annotations
 

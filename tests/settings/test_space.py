@@ -1,4 +1,4 @@
-"""Test dimensions in all their forms, their branches, and their allowed values."""
+"""Test the dimensions of a search space: forms, conditions (`when`) and allowed values."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_dimension_in_the_syntax_of_another_tool_is_refused_with_the_equivalen
     read_dimension(read_yaml(written))
 
 
-def test_a_range_whose_bounds_are_logarithms_is_refused_with_a_form_that_takes_the_values() -> None:
+def test_a_range_whose_bounds_are_logarithms_is_refused_with_advice_to_write_the_values() -> None:
     with pytest.raises(ValidationError, match="log: true}, with the values and not their log"):
         read_dimension({"min": -2, "max": 0, "distribution": "log_uniform"})
 
@@ -190,19 +190,19 @@ def test_the_count_of_a_dimension_is_its_number_of_values_or_none_if_it_is_conti
 # --- branches: params that exist only for some values of another param ---------------------------
 
 
-def test_the_value_1_does_not_open_a_branch_with_the_condition_true() -> None:
+def test_the_value_1_does_not_meet_the_condition_true_of_another_param() -> None:
     space = space_of(o=[True, False], x={"low": 0, "high": 1, "when": {"o": True}})
     assert not space.exists("x", {"o": 1})
 
 
-def test_only_params_of_open_branches_count_as_missing_from_given_params() -> None:
+def test_a_param_is_missing_from_given_params_only_if_they_meet_its_condition() -> None:
     space = space_of(**OPTIMIZERS)
     assert space.missing({"optimizer": "adam"}) == ["width"]
     assert {*space.missing({"optimizer": "sgd", "width": 16})} == {"nesterov"}
     assert not space.missing({"optimizer": "sgd", "nesterov": False, "width": 16})
 
 
-def test_a_value_that_is_a_list_opens_a_branch_whose_condition_contains_this_list() -> None:
+def test_a_value_that_is_a_list_meets_a_condition_that_contains_this_list() -> None:
     space = space_of(
         layers=[[], [32], [64, 64], [64.0, 64]],
         x={"low": 0, "high": 1, "when": {"layers": [[], [64, 64]]}},
@@ -214,7 +214,7 @@ def test_a_value_that_is_a_list_opens_a_branch_whose_condition_contains_this_lis
     assert space.count() == 2 * 2 + 2
 
 
-def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
+def test_the_sets_of_params_of_large_and_of_conditional_spaces_are_counted() -> None:
     wide = {f"w{i}": {"low": 1, "high": 1000} for i in range(20)}
     assert space_of(**wide).count() == 1000**20
     assert space_of(**OPTIMIZERS).count() is None  # momentum is continuous
@@ -231,13 +231,13 @@ def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
         ({"width": 16}, {"width": 16}),
     ],
 )
-def test_stating_a_param_of_a_branch_also_sets_the_params_that_open_the_branch(
+def test_stating_a_conditional_param_also_sets_the_params_in_its_condition(
     params: dict[str, Any], completed: dict[str, Any]
 ) -> None:
     assert space_of(**OPTIMIZERS).completed(params) == completed
 
 
-def test_params_of_branches_that_exclude_each_other_are_refused() -> None:
+def test_params_whose_conditions_exclude_each_other_are_refused() -> None:
     def branch(*values: str) -> dict[str, Any]:
         return {"choices": [1], "when": {"o": list(values)}}
 
@@ -247,7 +247,7 @@ def test_params_of_branches_that_exclude_each_other_are_refused() -> None:
         space.check_params({"y": 1, "z": 1})
 
 
-def test_the_time_to_count_a_space_does_not_grow_exponentially_with_its_branches() -> None:
+def test_the_time_to_count_a_space_does_not_grow_exponentially_with_conditional_params() -> None:
     layers: dict[str, Any] = {"net": ["small", "large"]}
     for i in range(40):
         layers[f"op{i}"] = {"choices": ["a", "b", "c", "d"], "when": {"net": "large"}}

@@ -45,7 +45,7 @@ def write_completed(spec: TrialSpec, scores: Mapping[str, float]) -> None:
 
 
 @pytest.mark.parametrize("state", [RUNNING, STOPPED, COMPLETED])
-def test_a_trials_end_in_a_notebook_is_unknown_if_the_study_has_no_such_or_later_attempt(
+def test_unknown_end_finds_only_a_notebook_of_a_later_attempt_than_the_study_has_stored(
     tmp_path: Path, state: TrialState
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")

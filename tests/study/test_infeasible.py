@@ -38,10 +38,10 @@ def score(params: Params) -> TrialOutcome:
 
 
 def sweep(opened: Opened, n_trials: int, *, knows: bool = True) -> list[Params]:
-    """Return the params of all trials of a study in which only some trials fit into memory.
+    """Run trials, of which those with a width above `WIDEST` fail. Return the params of all.
 
     Args:
-        knows: Whether the study is told that the other trials are infeasible.
+        knows: Whether these trials fail as infeasible (out of memory). If not, by a cell error.
     """
     tried = []
     for _ in range(n_trials):
@@ -58,7 +58,7 @@ def sweep(opened: Opened, n_trials: int, *, knows: bool = True) -> list[Params]:
 def test_a_sampler_that_supports_constraints_avoids_params_that_ran_out_of_memory(
     begin: Any,
 ) -> None:
-    """The best params that fit are near params that do not, which attract the sampler."""
+    """The best params that fit into memory are near params that do not, which attract samplers."""
     lost = {}
     for knows in (False, True):
         opened = begin(SPACE, sampler={"name": "tpe", "n_startup_trials": 6}, seed=0)

@@ -14,7 +14,7 @@ from sweeper.study.located import LocatedStudy
 from sweeper.trials import StudyPaths
 
 
-def test_reading_a_confirming_study_raises_if_it_is_damaged_and_returns_none_without_one(
+def test_finding_a_confirming_study_raises_if_it_is_damaged_and_returns_none_if_there_is_none(
     begin: Any, tmp_path: Path
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{study}.{run_id}.ipynb"), study="s")

@@ -1,4 +1,4 @@
-"""With a fixed order, proposals do not depend on which trials end first, nor on kills."""
+"""With `study.order: fixed`, params do not depend on which trials end first, or on kills."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def score(params: Params) -> float:
 
 
 class Slots:
-    """Slots whose trials take random times in a simulated clock, so that tests do not wait.
+    """Runs trials in slots. Trials take random times of a simulated clock, so tests do not wait.
 
     Args:
         seed: Seed of the times.
@@ -71,7 +71,7 @@ class Slots:
             self.opened.study.keep_order(self.jobs)
 
     def kill(self, jobs: int) -> None:
-        """Continue as the next process does, with this number of slots."""
+        """Forget the running trials, and reopen the study with this number of slots."""
         self.opened, self.running, self.jobs = self.opened.again(), [], jobs
         self.begin()
 
@@ -150,7 +150,7 @@ def test_a_study_with_a_fixed_order_keeps_the_number_of_slots_with_which_it_bega
 
 
 def ends_badly(record: TrialRecord) -> TrialOutcome | None:
-    """Return ends of trials: failures, one stop by hand, and one lack of memory."""
+    """Return the end of a trial that fails, is stopped or loses its worker. None for others."""
     if record.number in (2, 9):
         return failed()
     if record.number == 5:
@@ -250,7 +250,7 @@ def test_with_a_fixed_order_a_trial_waits_only_for_one_earlier_trial_that_its_pr
     assert (record.number, waits) == (3, ["waits"])
 
 
-def test_with_a_fixed_order_the_sampler_sees_trials_that_ended_out_of_turn_as_running(
+def test_with_a_fixed_order_the_sampler_sees_the_latest_trials_as_running_even_if_they_have_ended(
     make: Make,
 ) -> None:
     slots = make("random", jobs=3, trials=6)

@@ -37,7 +37,7 @@ def runs_left(opened: Opened) -> list[TrialRecord]:
     return made
 
 
-def test_a_reduced_confirmation_makes_the_runs_it_lacks_and_a_larger_one_only_the_rest(
+def test_a_smaller_or_larger_confirmation_makes_only_the_runs_that_are_missing_in_the_study(
     begin: Any,
 ) -> None:
     opened = resumed(begin(trials=1), plan(3, 3))
@@ -52,7 +52,9 @@ def test_a_reduced_confirmation_makes_the_runs_it_lacks_and_a_larger_one_only_th
     assert len(runs) == len(more.study.records()) == 9
 
 
-def test_confirming_runs_with_earlier_code_are_made_again_and_do_not_count(begin: Any) -> None:
+def test_confirming_runs_with_earlier_code_are_made_again_and_are_not_in_the_ranking(
+    begin: Any,
+) -> None:
     before = resumed(begin(trials=1), plan(2, 2))
     before.run(0.1)
     after = resumed(before, plan(2, 2), has_changed=True)
@@ -90,7 +92,7 @@ def test_an_interrupted_confirming_run_with_earlier_code_is_not_resumed(begin: A
 
 
 @pytest.mark.parametrize("n_trials", [1, 3])
-def test_a_run_that_was_queued_by_hand_belongs_to_no_plan_and_is_made(
+def test_a_trial_queued_by_hand_in_a_confirming_study_runs_whatever_runs_are_planned(
     begin: Any, n_trials: int
 ) -> None:
     opened = resumed(begin(trials=1), plan(2, 1))

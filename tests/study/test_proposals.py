@@ -1,4 +1,4 @@
-"""The next trial is a start trial, a trial queued by hand, or a proposal made now or ahead."""
+"""The next trial is a start trial, one queued by hand, or one with params from the sampler."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_lists_and_mappings_are_choices_for_every_sampler(begin: Any, sampler: A
     again.ask()
 
 
-def test_lists_can_be_queued_by_the_parameters_file_and_by_hand(begin: Any) -> None:
+def test_params_that_are_lists_can_be_queued_by_the_parameters_file_and_by_hand(begin: Any) -> None:
     space = {"layers": [[32], [64, 64], "[32]"], "lr": {"low": 0.0, "high": 1.0}}
     opened = begin(space, start=[{"layers": "[32]"}, {"layers": [32], "lr": 0.5}])
     by_hand = Study.load(opened.storage.url, opened.settings.name)
@@ -164,7 +164,7 @@ def test_a_grid_continues_with_the_present_space_and_runs_no_combination_twice(
     assert "c" in space or not {*tried}.intersection(before)
 
 
-def test_qmc_fills_a_range_that_was_changed(begin: Any) -> None:
+def test_qmc_proposes_values_in_the_added_part_of_a_widened_range(begin: Any) -> None:
     opened = begin(sampler="qmc")
     opened.run(*5 * [0.5])
     space, study = {"x": {"low": 0.0, "high": 8.0}}, {"sampler": "qmc", "trials": 100}
@@ -324,7 +324,7 @@ def test_a_start_trial_removed_from_the_file_together_with_one_of_its_params_is_
     assert opened.ask().params["x"] != 0.125
 
 
-def test_a_start_trial_dropped_by_a_command_that_is_then_refused_runs_with_the_next_one(
+def test_a_start_trial_dropped_by_a_command_that_then_fails_runs_if_the_file_has_it_again(
     begin: Any,
 ) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}])
@@ -338,7 +338,7 @@ def test_a_start_trial_dropped_by_a_command_that_is_then_refused_runs_with_the_n
 
 
 @pytest.mark.parametrize(("trials", "is_said"), [(1, True), (2, False)])
-def test_a_start_trial_beyond_the_planned_number_is_reported_with_the_option_trials(
+def test_a_warning_names_the_option_trials_if_an_added_start_trial_exceeds_the_planned_number(
     begin: Any, caplog: pytest.LogCaptureFixture, trials: int, is_said: bool
 ) -> None:
     opened = begin(trials=1)

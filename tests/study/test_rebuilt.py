@@ -1,4 +1,4 @@
-"""A study is rebuilt from notebooks that users have changed."""
+"""A study is rebuilt from executed notebooks, also if users have changed them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_rebuilt_study_has_the_right_directions_even_if_settings_list_objectiv
     assert rebuilt.trials[0].values == [0.5, 2.0]
 
 
-def test_a_confirming_study_without_one_of_its_notebooks_makes_only_that_run_again(
+def test_a_rebuilt_confirming_study_makes_only_the_runs_of_its_plan_that_have_no_notebook(
     tmp_path: Path,
 ) -> None:
     found = trial_record(7, params={"x": 0.5}, scores={"acc": 0.9})
@@ -101,7 +101,7 @@ def test_a_confirming_study_without_one_of_its_notebooks_makes_only_that_run_aga
     assert study.ask(SamplerFactory(SETTINGS), lambda n: tmp_path / f"{n}.ipynb") is None
 
 
-def test_a_rebuilt_study_has_the_parents_that_nsga2_has_stored_about_the_study(
+def test_a_rebuilt_study_has_the_parent_trials_that_nsga2_stored_in_the_studys_attributes(
     tmp_path: Path,
 ) -> None:
     sampler = {"name": "nsga2", "population_size": 2}

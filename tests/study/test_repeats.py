@@ -1,4 +1,4 @@
-"""Each proposal runs on several seeds or folds. Samplers see the mean, and the best mean wins."""
+"""With `repeat`, each proposal runs on several seeds or folds, and the best mean score wins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sweeper.trials import (
 
 @pytest.fixture
 def repeat(begin: Any) -> Any:
-    """Open a study that repeats its proposals."""
+    """Return a function that opens a study with `repeat`."""
 
     def repeat(
         trials: int, space: Any = RANGE, sampler: Any = "random", start: Any = (), **how: int
@@ -46,7 +46,7 @@ def repeat(begin: Any) -> Any:
 
 
 def scores_of(opened: Opened, score: Any) -> list[TrialRecord]:
-    """Run all trials of a study, one at a time, and score each record by `score`."""
+    """Run all trials that are left, with scores from the function `score`. Return their records."""
     ended = []
     while (record := opened.next()) is not None:
         ended.append(opened.study.tell(record.number, completed(score(record))))
@@ -143,7 +143,7 @@ def test_a_proposal_is_not_repeated_if_the_changed_space_no_longer_fits_its_para
     assert (fourth.repeat_of, fourth.params) == (third.number, third.params)
 
 
-def test_a_slot_stays_free_if_all_trials_that_are_left_may_be_needed_for_repeats_of_a_running_one(
+def test_no_new_proposal_begins_if_the_remaining_trials_may_be_needed_to_repeat_a_running_one(
     repeat: Any,
 ) -> None:
     opened = repeat(3, seeds=2)
@@ -216,7 +216,9 @@ def test_each_repeat_gets_another_fold_and_the_summary_of_a_sweep_has_the_mean(
 
 
 @pytest.mark.slow  # it writes to MLflow
-def test_the_best_means_are_confirmed_on_other_seeds(tmp_path: Path) -> None:
+def test_the_proposal_with_the_best_mean_is_confirmed_on_seeds_that_the_search_has_not_used(
+    tmp_path: Path,
+) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5")
     sweep = sweep_of(
         notebook, "both", _scored_by_seed, study={"trials": 6}, repeat={"seeds": 2},

@@ -32,7 +32,7 @@ from sweeper.testing import write_notebook
 from sweeper.trials import GpuUse, Notice, Reason, TrialRecord
 
 
-def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
+def test_earlier_trials_of_a_resumed_study_count_towards_its_number_of_trials(begin: Any) -> None:
     opened = begin(trials=2)
     opened.run(0.5)
     opened.study.tell(opened.ask().number, failed())
@@ -42,7 +42,7 @@ def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
     assert more.next() is None
 
 
-def test_an_ended_trial_is_not_marked_as_running_by_a_slot_that_continues_it(begin: Any) -> None:
+def test_a_trial_that_has_ended_cannot_be_marked_as_running(begin: Any) -> None:
     opened = begin(trials=2)
     ended = opened.study.tell(opened.ask().number, completed(0.5))
     assert opened.study.note_state(ended.number, RUNNING) == ended
@@ -110,7 +110,7 @@ def test_a_stopped_trial_is_not_run_again_by_the_same_sweep(begin: Any) -> None:
 
 
 def kill_between_the_writes(opened: Opened, score: float) -> TrialRecord:
-    """Write the record of an end but not Optuna's state, as a kill within `tell` leaves it."""
+    """Store a trial's end in its record but not in Optuna's state, as a kill within `tell` does."""
     number = opened.ask().number
     opened.study.tell(number, completed(score))
     record = opened.study.records()[number]
@@ -139,7 +139,7 @@ def test_a_trials_end_that_is_only_in_its_record_is_written_to_optuna_when_the_s
     assert (frozen.state, frozen.values) == (OptunaState.COMPLETE, [0.75])
 
 
-def test_after_a_kill_the_best_trial_is_the_one_that_the_records_state_before_any_sweep_resumes(
+def test_ends_that_a_kill_left_only_in_a_record_or_notebook_are_stored_before_a_sweep_resumes(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -197,7 +197,7 @@ def test_a_trials_end_that_is_only_in_its_notebook_is_stored_with_all_its_data(
     assert corrected.notices == {Notice.NOT_REPLICABLE: ("put_",)}
 
 
-def test_a_study_with_other_objectives_is_refused(begin: Any) -> None:
+def test_settings_with_other_objectives_than_those_of_the_study_are_refused(begin: Any) -> None:
     opened = begin()
     fewer_or_more = ({"loss": "maximize"}, {"acc": "maximize", "loss": "minimize"})
     for objective in ({"acc": "minimize"}, *fewer_or_more):
@@ -217,7 +217,7 @@ def test_a_dimension_of_another_type_is_refused_if_a_trial_has_used_it(begin: An
             Study.open(opened.storage, changed(opened, space={"x": other}))
 
 
-def test_the_refusal_of_a_changed_dimension_quotes_both_as_in_a_parameters_file(begin: Any) -> None:
+def test_the_error_about_a_changed_dimension_quotes_the_old_and_new_one_as_yaml(begin: Any) -> None:
     before = {
         "a": [[32], [64, 64], {"x": True}, "[32]"],
         "b": {"low": 1, "high": 8, "log": True},

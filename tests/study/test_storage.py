@@ -31,7 +31,7 @@ SETTINGS = small_settings(
 
 
 def write_end(opened: Opened, record: TrialRecord, **changes: Any) -> None:
-    """Write a trial's notebook in the state after the trial's end."""
+    """Write a trial's notebook with the metadata of a completed trial, updated by `changes`."""
     metadata = {
         "study_id": opened.study.study_id,
         "attempt": record.attempt,
@@ -169,7 +169,7 @@ def test_a_storage_that_stays_unavailable_raises_and_the_ended_trial_is_not_run_
         {"state": "unheard of"},
     ],
 )
-def test_a_notebooks_end_of_another_attempt_or_study_is_ignored_and_the_trial_runs_again(
+def test_a_notebook_of_another_attempt_or_study_or_without_a_final_end_does_not_end_the_trial(
     begin: Begin, changes: dict[str, Any]
 ) -> None:
     trials = begin()

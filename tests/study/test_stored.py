@@ -1,4 +1,4 @@
-"""A trial is stored as JSON, and one query reads the same as Optuna does."""
+"""A trial's record is stored as JSON, and one query reads the same records as Optuna does."""
 
 from __future__ import annotations
 
@@ -67,7 +67,11 @@ STORED = {
 
 
 def trial(stored: Any) -> optuna.trial.FrozenTrial:
-    """Return trial 0 of a study with this value of the sweeper's attribute."""
+    """Return Optuna's trial 0 with a record in its user attribute `RECORD`.
+
+    Args:
+        stored: The record as JSON data. None for a trial without a record.
+    """
     attributes = {} if stored is None else {RECORD: json.loads(json.dumps(stored))}
     frozen = optuna.trial.create_trial(value=0.0, user_attrs=attributes)
     frozen.number = 0
@@ -108,7 +112,7 @@ def test_an_optuna_trial_without_the_sweepers_attribute_has_no_record() -> None:
     ("changes", "field"),
     [({"state": "unheard of"}, "state"), ({"seed": "x"}, "seed"), ({"scores": 7}, "scores")],
 )
-def test_a_damaged_record_is_refused_and_the_field_is_named(
+def test_reading_a_damaged_record_raises_an_error_that_names_the_field(
     changes: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ValueError, match=rf"(?s)TrialRecord.*{field}"):
@@ -180,7 +184,7 @@ def become_nobody() -> None:
 
 @pytest.fixture
 def unwritable(begin: Any) -> Iterator[Path]:
-    """A folder with a study's database, which its user cannot write to."""
+    """A folder with a study's database. The user who reads it cannot write to the folder."""
     opened = begin()
     opened.run(0.25)
     opened.study.close()
@@ -219,7 +223,7 @@ def test_reading_a_study_does_not_turn_another_file_into_a_storage(tmp_path: Pat
     assert [file.name for file in tmp_path.iterdir()] == ["tables.db"]
 
 
-def test_a_file_that_is_not_a_database_is_named_in_one_line(tmp_path: Path) -> None:
+def test_the_error_about_a_file_that_is_not_a_database_names_it_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_text("no database, and longer than a hundred characters" * 3)
     with pytest.raises(StudyError, match=r"study\.db is damaged") as raised:
         Study.all_in(Address.of_file(tmp_path / "study.db"))

@@ -42,7 +42,7 @@ def test_the_end_of_a_trial_is_stored_with_all_fields(begin: Any) -> None:
     assert frozen.params == asked.params
 
 
-def test_a_failed_trial_has_no_value_and_is_not_run_again(begin: Any) -> None:
+def test_a_failed_trial_has_no_value_in_optuna_and_is_not_run_again(begin: Any) -> None:
     opened = begin(trials=1)
     record = opened.study.tell(opened.ask().number, failed(acc=0.5))
     assert (record.reason, record.message) == (Reason.CELL_ERROR, "1/0")

@@ -96,7 +96,9 @@ def test_changes_of_notes_by_several_threads_at_once_are_all_kept(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_notes_are_whole_and_can_be_changed_after_a_process_was_killed(tmp_path: Path) -> None:
+def test_notes_are_complete_and_can_be_changed_after_a_process_that_wrote_them_was_killed(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "notes.json"
     for after_s in (0.0, 0.003, 0.01):
         writer = subprocess.Popen([sys.executable, "-c", CHANGES_FOREVER, str(file)])

@@ -34,7 +34,11 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def swept_elsewhere(paths: StudyPaths, *, ago_s: float) -> None:
-    """Let the folder be held by a sweep on another machine, whose lock is not visible here."""
+    """Let a sweep on another machine hold the folder. Its lock is not visible on this machine.
+
+    Args:
+        ago_s: Seconds since that sweep touched its owner file, `sweep.json`.
+    """
     paths.owner.write_text('{"host": "far-away", "pid": 4711, "machine": "another"}')
     touched_s = paths.owner.stat().st_mtime - ago_s
     os.utime(paths.owner, (touched_s, touched_s))

@@ -1,4 +1,4 @@
-"""A process asks a sweep to stop through files in a folder, which is all that they share."""
+"""A process asks a sweep to stop through files in the study's folder."""
 
 from __future__ import annotations
 

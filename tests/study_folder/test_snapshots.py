@@ -1,4 +1,4 @@
-"""A study keeps code, environments and artifacts under names made of their content."""
+"""A study's folder keeps code, environments and artifacts, with hashes of their content."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_the_confirmation_left_by_a_removed_study_is_not_used_for_a_new_study_of
     assert runs_of(sweep) == runs, "a call that is refused leaves the study as it was"
 
 
-def test_the_refusal_of_a_confirmation_left_by_a_removed_study_names_its_remote_copy(
+def test_the_error_about_a_confirmation_left_by_a_removed_study_names_its_remote_copy(
     tmp_path: Path,
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="s-confirm")
@@ -311,7 +311,7 @@ def test_the_page_of_a_search_ends_as_not_running_if_its_confirmation_loses_its_
     assert '"is_running":false' in (paths.page_files / "study.js").read_text()
 
 
-def test_while_the_best_trials_are_confirmed_page_and_status_suggest_nothing(
+def test_while_the_best_trials_are_confirmed_page_and_status_suggest_no_next_step(
     make_sweep: Make,
 ) -> None:
     seen: list[Any] = []
@@ -335,7 +335,7 @@ def test_while_the_best_trials_are_confirmed_page_and_status_suggest_nothing(
     assert '"is_running":false' in page.read_text()
 
 
-def test_a_search_that_was_stopped_confirms_nothing(make_sweep: Make) -> None:
+def test_a_search_that_was_stopped_runs_no_confirmation(make_sweep: Make) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         sweep.stop("Ctrl-C")
         return noisy(spec, running)

@@ -17,7 +17,7 @@ from studies import scored, sweep_of, until
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
 from sweeper.control.steering import enqueue
-from sweeper.errors import BrokenError, StudyError
+from sweeper.errors import BrokenError, OutputError, StudyError
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.study.storage import MirroredStorage
 from sweeper.study.study import Study
@@ -55,6 +55,17 @@ def make_sweep(tmp_path: Path) -> Callable[..., Sweep]:
 
 
 Make = Callable[..., Sweep]
+
+
+def test_a_file_in_the_way_is_named_and_the_sweep_begins_after_it_was_moved(
+    make_sweep: Make, tmp_path: Path
+) -> None:
+    notes = tmp_path / "out" / "inline" / "notes.json"
+    notes.mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"notes\.json: cannot be used: .*begun no trial"):
+        make_sweep(scored, study={"trials": 1}).run()
+    notes.rmdir()
+    assert make_sweep(scored, study={"trials": 1}).run().counts["completed"] == 1
 
 
 def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
@@ -354,7 +365,7 @@ def test_a_result_counts_the_trials_of_this_sweep_apart_from_those_of_the_whole_
     assert not any(repeated.counts_here.values())
 
 
-def test_a_sweep_that_runs_no_trial_predicts_no_scores_for_the_page_again(
+def test_a_resumed_sweep_without_new_trials_does_not_predict_the_scores_on_its_page_again(
     make_sweep: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predicted = Mock(return_value={"val": []})

@@ -24,7 +24,7 @@ from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialS
 def server() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     """A server's address, and the headers and bodies that it has received.
 
-    `/hang` gets no answer.
+    A request to the path `/hang` gets no answer before the test ends.
     """
     received: list[tuple[dict[str, str], bytes]] = []
     ends = threading.Event()

@@ -55,7 +55,7 @@ def snapshot(notebook: ResearchNotebook, settings: Settings | None = None) -> Co
     return snapshot_of(notebook, settings or small_settings("s"), code)
 
 
-def test_a_study_resumes_and_a_run_is_adopted_although_the_notebook_has_downloaded_a_module(
+def test_a_module_that_the_notebook_has_downloaded_does_not_count_as_changed_code(
     notebook: ResearchNotebook, tmp_path: Path
 ) -> None:
     def fingerprint() -> Fingerprint:
@@ -104,7 +104,7 @@ def test_mlflow_shows_the_command_that_resumes_a_search_and_none_for_a_confirmin
     assert "notebook_hpo.py" not in opening._description(plan)
 
 
-def test_outputs_of_a_notebook_do_not_change_its_code_snapshots_name_but_a_module_does(
+def test_the_name_of_a_code_snapshot_depends_on_modules_but_not_on_outputs_in_the_notebook(
     notebook: ResearchNotebook,
 ) -> None:
     name = snapshot(notebook).name

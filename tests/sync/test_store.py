@@ -102,7 +102,7 @@ def test_a_manifest_can_contain_file_names_that_are_not_unicode() -> None:
 
 
 @pytest.mark.parametrize("mtime_s", [-86_400.0, 0.25, 40_000_000_000.0])
-def test_a_manifest_can_be_read_whatever_the_modification_time_of_a_file_in_it(
+def test_a_manifest_can_be_read_if_a_file_was_modified_before_1970_or_after_the_year_3000(
     mtime_s: float, tmp_path: Path
 ) -> None:
     file = tmp_path / "old.txt"

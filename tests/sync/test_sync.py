@@ -121,7 +121,7 @@ class Machine:
 
 
 def swept(folder: Path) -> Machine:
-    """Return a machine that has swept and copied a study of one trial, and has ended."""
+    """Return a machine on which a sweep of one trial was copied and has ended."""
     machine = Machine(folder)
     with machine.opened():
         machine.run()
@@ -510,7 +510,7 @@ def test_a_copy_stays_whole_if_an_object_was_removed_but_the_stores_answer_was_l
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_a_missing_or_damaged_object_loses_only_its_own_file(
+def test_a_restoration_leaves_out_only_files_whose_object_is_missing_or_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -559,7 +559,7 @@ def test_a_copy_of_a_notebook_that_a_user_has_made_does_not_prevent_a_restoratio
 def test_every_manifest_names_only_objects_that_exist(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Before each call to the store, a trial may begin, end or write, or the call may fail."""
+    """At each call to the store, a trial may begin, end or write a file, or the call may fail."""
     MemoryFileSystem.store.clear()
     a = Machine(tmp_path_factory.mktemp("a"))
     open_trials: list[str] = []
@@ -794,7 +794,9 @@ def test_a_restoration_repeats_failed_downloads_and_does_not_download_existing_f
     assert len(fetched) < len(objects()), "existing notebooks were downloaded again"
 
 
-def test_a_sweep_in_the_same_folder_resumes_at_once_after_a_kill(tmp_path: Path) -> None:
+def test_a_sweep_resumes_after_a_kill_in_the_same_folder_without_a_wait_for_the_lease(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path, every_s=60)
     with a.opened():
         a.run()
@@ -934,7 +936,9 @@ def test_a_remote_copy_that_cannot_be_restored_is_refused_with_the_reason(
     assert not list(b.paths.root.rglob("*.part"))
 
 
-def test_a_manifest_cannot_lead_out_of_the_studys_folders(tmp_path: Path) -> None:
+def test_a_file_name_in_a_manifest_that_belongs_to_no_study_is_refused(
+    tmp_path: Path,
+) -> None:
     contents = Machine(tmp_path).copy._contents
     for name in (
         "checkpoints/../../../etc/passwd",
@@ -1064,7 +1068,7 @@ def hostile_manifest(stored: dict[str, Any], data: st.DataObject) -> None:
 
 
 def hostile_owner(stored: dict[str, Any], data: st.DataObject) -> None:
-    """Change one fact about the process that writes a copy."""
+    """Change one value in the lease of a copy."""
     stored[data.draw(st.sampled_from(sorted(stored)))] = data.draw(HOSTILE_VALUES)
 
 
@@ -1149,9 +1153,7 @@ class Subprocess:
         return Command(*self.words, "-j", "2", "--json", cwd=self.folder)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return the scores of completed trials from their notebooks, which is faster than the
-        study.
-        """
+        """Return the scores of completed trials, from their notebooks because this is fast."""
         found = [read_metadata(path) or BLANK for path in (self.folder / "out").glob("*.ipynb")]
         return {it.run_id: dict(it.scores) for it in found if it.state is TrialState.COMPLETED}
 

@@ -106,7 +106,9 @@ def test_the_message_about_a_server_behind_a_failing_proxy_names_the_proxy_and_n
         assert at not in str(unknown.value)
 
 
-def test_only_mlflow_judges_the_certificates_of_a_server_with_https(tmp_path: Path) -> None:
+def test_an_https_server_with_a_tls_error_counts_as_reached_but_not_one_that_speaks_only_http(
+    tmp_path: Path,
+) -> None:
     with answering(200) as port, pytest.raises(TrackingError, match="does not answer"):
         # This server speaks only HTTP.
         check_reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))
@@ -115,7 +117,7 @@ def test_only_mlflow_judges_the_certificates_of_a_server_with_https(tmp_path: Pa
         check_reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))
 
 
-def test_a_server_that_a_proxy_reaches_is_used(
+def test_a_server_that_answers_through_a_proxy_counts_as_reached(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with answering(200) as port:

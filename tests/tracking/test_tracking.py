@@ -215,7 +215,7 @@ def test_an_mlflow_store_copied_from_the_cache_equals_a_new_store(
 
 
 def opened_in(folder: Path) -> list[str]:
-    """Return the content of an opened store, without its folder and times."""
+    """Open a store in a folder. Return its content without the folder's path and times."""
     opened(folder).close()
     with closing(sqlite3.connect(folder / "mlflow.db")) as made:
         made.execute("UPDATE experiments SET creation_time = 0, last_update_time = 0")
@@ -224,7 +224,9 @@ def opened_in(folder: Path) -> list[str]:
         return sorted(line.strip(" ,\t") for line in dump.splitlines())
 
 
-def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_the_error_about_a_store_that_mlflow_cannot_open_is_one_line_with_a_remedy(
+    tmp_path: Path,
+) -> None:
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as torn:
         torn.execute("CREATE TABLE experiment_tags (key TEXT)")
     with pytest.raises(TrackingError) as refused:
@@ -244,7 +246,7 @@ def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) 
     ],
     ids=["a deleted experiment", "a newer MLflow", "an older MLflow"],
 )
-def test_a_deleted_experiment_or_another_mlflow_version_is_refused_before_a_store_is_opened(
+def test_a_deleted_experiment_or_another_mlflow_version_is_an_error_before_the_store_is_opened(
     tmp_path: Path, change: str, remedy: str
 ) -> None:
     opened(tmp_path).close()
@@ -757,7 +759,7 @@ SETTINGS = {
 
 
 def state_of(view: str) -> dict[str, Any]:
-    """Return the state that MLflow's UI reads from the tag."""
+    """Return the state of MLflow's UI (filter, columns, charts) that a view's tag contains."""
     kind, _, packed = json.loads(view)["state"].partition(";")
     assert kind == "deflate"
     state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))
@@ -839,7 +841,7 @@ def test_every_name_becomes_a_unique_name_that_mlflow_accepts(names: list[str]) 
 
 
 @pytest.mark.parametrize("name", ["val_acc", "train/loss", "acc_1", "Präzision", "a.b-c d", "acc."])
-def test_a_name_that_mlflow_accepts_is_kept(name: str) -> None:
+def test_a_name_that_mlflow_accepts_is_not_changed(name: str) -> None:
     assert legal(name) == name
 
 

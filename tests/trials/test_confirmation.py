@@ -58,7 +58,7 @@ def best_of(found: Confirmation, best: TrialRecord | None = None) -> str:
     return dict(result.insights.sentences)["best"]
 
 
-def test_the_best_trials_of_a_search_are_confirmed_and_equal_params_only_once() -> None:
+def test_best_trials_lists_completed_trials_the_best_first_and_equal_params_only_once() -> None:
     records = [
         trial(0, 0.5),
         trial(1, 0.9),
@@ -137,7 +137,7 @@ def test_a_retry_that_completes_replaces_the_failed_run() -> None:
     ("planned", "ran"),
     [(0, 0.0), (1e300, 1e300), ({"depth": 2, "width": 8}, {"width": 8, "depth": 2})],
 )
-def test_a_run_on_a_fresh_seed_belongs_to_its_trial_however_its_params_are_written(
+def test_a_rerun_belongs_to_its_trial_even_if_its_params_differ_in_number_type_or_key_order(
     planned: Any, ran: Any
 ) -> None:
     found = [trial(0, 0.9, params={"x": planned}), trial(1, 0.8, params={"x": True})]
@@ -147,7 +147,7 @@ def test_a_run_on_a_fresh_seed_belongs_to_its_trial_however_its_params_are_writt
     assert winner_of(Confirmation.of("c", plan, runs)) == "0000"
 
 
-def test_each_trial_has_its_mean_with_an_interval_next_to_its_search_score() -> None:
+def test_a_confirmation_shows_each_mean_with_an_interval_next_to_the_search_score() -> None:
     found = confirmation((0.6, 0.61), (0.7, 0.712))
     assert confirmation_lines(found, STORAGE) == [
         "run again on 2 fresh seeds (digits-confirm): mean of acc, with its 95 % interval",
@@ -210,7 +210,7 @@ def test_an_ablation_gives_the_gain_over_each_changed_value_on_the_same_seeds(
     assert line.endswith("; cannot be told apart from 0")
 
 
-def test_the_gain_over_another_study_needs_two_winners_and_scores_that_vary() -> None:
+def test_the_gain_over_another_study_is_none_without_two_winners_or_if_no_score_varies() -> None:
     old = confirmation((0.70, 0.72))
     gain = confirmation((0.80, 0.83)).gain_over(old)
     assert gain is not None

@@ -1,4 +1,4 @@
-"""Repeats, the runs of the same params on several seeds or folds, end early for losing params."""
+"""Repeats are runs of the same params on several seeds or folds. They end early for bad params."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plan_on(*values: int, by: str = "seeds") -> RepeatPlan:
     return RepeatPlan(by=by, values=values, objective="val", direction="maximize")
 
 
-def test_ending_repeats_early_finds_the_best_as_often_with_60_percent_of_all_the_runs() -> None:
+def test_ending_repeats_early_finds_the_best_params_as_often_with_60_percent_of_the_runs() -> None:
     rng, n_runs, found, found_by_all = random.Random(0), 0, 0, 0
     for _ in range(STUDIES):
         truth = [rng.gauss(0, 1) for _ in range(PROPOSALS)]
@@ -86,7 +86,7 @@ def _best_of(table: list[list[float]]) -> tuple[int, int]:
     return firsts.index(int(best.run_id)), len(records)
 
 
-def test_a_mean_that_lacks_folds_assumes_the_same_fold_differences_as_the_best_proposal() -> None:
+def test_a_mean_without_some_folds_is_the_best_mean_minus_the_mean_gap_on_the_other_folds() -> None:
     plan = plan_on(0, 1, by="folds")
     scores = [(0, 0, 0.9), (0, 1, 0.5), (2, 0, 0.8)]
     records = [

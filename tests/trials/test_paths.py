@@ -84,7 +84,7 @@ def test_the_message_about_a_wrong_template_quotes_it_and_shows_a_right_one(
         f"{'f' * 256}/{{run_id}}.ipynb",
     ],
 )
-def test_a_name_that_is_too_long_for_a_file_system_is_refused(template: str) -> None:
+def test_an_output_template_with_a_name_of_more_than_231_bytes_is_refused(template: str) -> None:
     with pytest.raises(OutputError, match="has more than 231 bytes; choose a shorter one with -o"):
         StudyPaths.parse(template, study="d")
 
@@ -207,7 +207,7 @@ def test_the_options_for_another_study_lead_to_other_notebook_paths(
     assert other.notebook("0000") != paths.notebook("0000")
 
 
-def test_a_folder_name_that_is_not_utf8_is_refused_and_quoted() -> None:
+def test_the_message_about_an_output_folder_whose_name_is_not_utf8_quotes_the_name() -> None:
     with pytest.raises(OutputError, match=r"'a\\udcff' has a name that is not UTF-8.*with -o"):
         StudyPaths.parse("/out/a\udcff/{run_id}.ipynb", study="d")
 

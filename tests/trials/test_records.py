@@ -1,4 +1,4 @@
-"""Records say whether an end is final, and how long further trials will take."""
+"""Trial records show whether a trial has ended for good, and how long further ones will take."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_time_left_is_predicted_from_the_mean_duration_of_the_ended_trials(
 
 @pytest.mark.parametrize("state", TrialState)
 @pytest.mark.parametrize("reason", [None, Reason.INTERRUPTED, Reason.BY_HAND])
-def test_a_stopped_trial_is_final_only_when_it_was_stopped_by_hand(
+def test_a_stopped_trial_has_ended_for_good_only_if_it_was_stopped_by_hand(
     state: TrialState, reason: Reason | None
 ) -> None:
     record = trial_record(state=state, reason=reason)

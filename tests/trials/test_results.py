@@ -143,7 +143,7 @@ def test_the_repr_of_a_sweeps_result_is_one_line() -> None:
         (0.013045982457697392, False),  # a loss in single precision
     ],
 )
-def test_an_accuracy_that_is_a_fraction_of_few_examples_is_coarse_also_in_single_precision(
+def test_an_accuracy_over_few_examples_is_coarse_and_a_loss_is_not_also_in_single_precision(
     score: float, coarse: bool
 ) -> None:
     assert is_coarse(score) is coarse

@@ -23,7 +23,7 @@ def test_each_subscriber_receives_in_order_all_points_reported_after_it_subscrib
     assert (running.points.step, running.points.metrics) == (1, {"loss": 1.0})
 
 
-def test_a_printed_value_of_a_metric_counts_only_until_the_notebook_reports_that_metric() -> None:
+def test_printed_values_of_a_metric_reach_subscribers_only_until_the_notebook_reports_it() -> None:
     points: list[Point] = []
     running = RunningTrial(Points(points.append))
     printed = Point(step=0, metrics={"loss": 2.0}, source=PointSource.PRINTED)
@@ -34,7 +34,7 @@ def test_a_printed_value_of_a_metric_counts_only_until_the_notebook_reports_that
     assert running.points.metrics == {"loss": 1.0}
 
 
-def test_a_librarys_metric_is_prefixed_with_its_name_if_a_source_with_priority_has_it_too() -> None:
+def test_the_librarys_name_is_prefixed_to_its_metric_if_a_source_with_priority_has_it() -> None:
     points: list[Point] = []
     kept: list[Point] = []
     running = RunningTrial(Points(points.append))
@@ -64,7 +64,7 @@ def test_a_printed_text_without_a_number_reaches_no_subscriber() -> None:
     assert (len(points), len(kept), running.points.step) == (0, 1, None)
 
 
-def test_only_the_first_of_several_reasons_to_stop_a_trial_counts_and_is_delivered() -> None:
+def test_only_the_first_of_several_stops_of_a_trial_is_stored_and_calls_the_callback() -> None:
     running, calls = RunningTrial(), []
     running.control.on_stop(lambda: calls.append(running.control.stop_reason))
     assert running.control.stop_reason is None
@@ -136,7 +136,7 @@ def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None
     assert not running.control.freeze() and running.control.phase is Phase.RUNNING
 
 
-def test_a_trial_passes_on_the_waits_and_requests_of_its_repeated_run_that_checks_forking() -> None:
+def test_waits_and_memory_requests_of_a_run_in_place_of_a_trial_are_those_of_the_trial() -> None:
     asked: list[Blocked] = []
     running, repeated = RunningTrial(control=Control(asked.append)), RunningTrial()
     blocked = Blocked(by=[Control()])
@@ -149,7 +149,7 @@ def test_a_trial_passes_on_the_waits_and_requests_of_its_repeated_run_that_check
     assert asked == [blocked]
 
 
-def test_the_time_limit_does_not_count_while_a_trial_is_frozen() -> None:
+def test_time_for_which_a_trial_is_frozen_does_not_count_towards_its_time_limit() -> None:
     running = RunningTrial()
     running.control.on_freeze(lambda _: True)
     with running.control.limited(0.2):

@@ -1,4 +1,4 @@
 """Find the numbers of a notebook that may be its score: in its code, and in a run of it.
 
-The space of a draft belongs to `drafting/space/`.
+The package `drafting/space/` finds the values to sweep.
 """

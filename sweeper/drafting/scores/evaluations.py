@@ -91,7 +91,7 @@ class Meaning:
 
     @property
     def is_none(self) -> bool:
-        """Whether the number cannot evaluate the model: it is a literal, an input or a state."""
+        """Whether the number is no evaluation: a literal, an input or a state of the training."""
         return self.kind in (Kind.STATE, Kind.WRITTEN)
 
 
@@ -113,7 +113,7 @@ class _Binding:
             is negative for a name after a starred one, and 0 for a loop's single variable. None if
             the name gets the whole value.
         is_added: Whether the value is added, with `+=` or `append`.
-        is_of_grid: Whether it is appended in a loop that tries values of a param.
+        is_of_grid: Whether the value is appended in a loop that tries values of a param.
         test: The condition of the branch with the assignment. None outside of branches.
     """
 
@@ -147,10 +147,10 @@ class Printing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where code is.
+    """The position of a piece of code in the notebook.
 
     Attributes:
-        statement: Index of the top-level statement.
+        statement: Index of the top-level statement that contains the code.
         scope: The innermost function around the code. None for the notebook's top level.
         test: The condition of the branch with the code. None outside of branches.
         loops: The loops around the code, inside of the function.
@@ -291,10 +291,11 @@ class Evaluations:
                     self._kept[key] = "maximize"
 
     def _key(self, target: ast.AST, scope: ast.AST | None) -> tuple[ast.AST | None, str]:
-        """Return the key of a target's bindings: its scope, and a text such as `scores['val']`.
+        """Return the key under which assignments to a target are stored: its scope and a text.
 
-        An attribute has a text such as `.loss` and no scope, whatever its object is. The text is
-        empty for code that is no name, attribute or item.
+        The text of an item is, for example, `scores['val']`. An attribute has a text such as
+        `.loss` and the scope None, whatever its object is. Code that is no name, attribute or item
+        has an empty text.
         """
         match target:
             case ast.Name(id=name):
@@ -342,15 +343,15 @@ class Evaluations:
     # --- following a number back ----------------------------------------------------------------
 
     def _once(self, step: tuple[ast.AST | None, object], follow: Callable[[], Meaning]) -> Meaning:
-        """Return what `follow` finds for a step of the search, and remember it.
+        """Return the result of `follow` for a step of the search. The search stores the result.
 
-        Return `UNKNOWN` if the search is following this step already, which is a circle, or after
-        `_DEEPEST` steps.
+        Return `UNKNOWN` if this step leads back to itself, or if more than `_DEEPEST` steps lead to
+        it.
 
         Args:
-            step: A variable, a piece of code or a function's result, with its function. It is the
-                key of what was found.
-            follow: Called if nothing was found for the step yet.
+            step: Key of the result: a variable, a piece of code or a function's result, with its
+                function.
+            follow: Function that computes the result. It is called if no result is stored.
         """
         if step not in self._known:
             if step in self._path or len(self._path) > _DEEPEST:
@@ -451,7 +452,7 @@ class Evaluations:
         return counted if counted.is_evaluation else Meaning(kind=Kind.EVALUATION)
 
     def _of_part(self, value: ast.expr, position: int) -> Meaning:
-        """Return what one item of a call's result is, as `acc` in `loss, acc = test()`.
+        """Return the meaning of one item of a call's result, such as `acc` in `loss, acc = test()`.
 
         For `range` and `enumerate`, item 0 is the counter of a loop over the result.
 
@@ -548,11 +549,11 @@ class Evaluations:
         return self._once(step, lambda: _together(self._of(part, function) for part in parts))
 
     def _of_own_function(self, function: _Function, name: str) -> Meaning:
-        """Return what a call of one of the notebook's functions returns.
+        """Return the meaning of the result of a function that the notebook defines.
 
         Args:
             name: Name of the function. If the function returns an evaluation, and its name has a
-                metric with the same direction, this metric counts.
+                metric with the same direction, the meaning gets the words of the name.
         """
         found = self._of_results(function, None, results_of(function))
         named = _named(words_of(name))
@@ -562,13 +563,14 @@ class Evaluations:
         return found
 
     def _of_evaluate(self, call: ast.Call, position: int | None = None) -> Meaning:
-        """Return what a call of `evaluate` returns.
+        """Return the meaning of the result of a function or method `evaluate`.
 
         In Keras, it returns the loss and the metrics that `compile` names. In other libraries, it
         may return any metric.
 
         Args:
-            position: Item of the result. None for the result as a whole.
+            call: The call of `evaluate`.
+            position: Index of an item of the result. None for the result as a whole.
         """
         compiled = [parts for made in self._calls["compile"] if (parts := self._compiled(*made))]
         is_method = isinstance(call.func, ast.Attribute)
@@ -582,9 +584,10 @@ class Evaluations:
         return replace(found, words=(*found.words, *data_in(call.args)))
 
     def _compiled(self, call: ast.Call, scope: ast.AST | None) -> list[Meaning]:
-        """Return what Keras' `compile` makes `evaluate` return: the loss, then each metric.
+        """Return the meanings of what Keras' `evaluate` returns after a call of `compile`.
 
-        Empty for other functions with the name `compile`.
+        The first one is the loss, and the others are the metrics. Empty for other functions with
+        the name `compile`.
         """
         given = dict(zip(("optimizer", "loss", "metrics"), call.args, strict=False))
         given |= {option.arg: option.value for option in call.keywords if option.arg}
@@ -600,9 +603,9 @@ class Evaluations:
         return found
 
     def _of_criterion(self, name: str, scope: ast.AST | None) -> Meaning:
-        """Return what a call of an object returns, such as `criterion(y, p)`.
+        """Return the meaning of the result of a call of an object, such as `criterion(y, p)`.
 
-        The class with which the code makes the object decides: `criterion = nn.MSELoss()`.
+        It follows from the object's class, as in `criterion = nn.MSELoss()`.
         """
         for binding in self._bindings.get((scope, name)) or self._bindings.get((None, name), []):
             if isinstance(binding.value, ast.Call):
@@ -645,10 +648,9 @@ class Evaluations:
         return False
 
     def followed(self, node: ast.expr, scope: ast.AST | None = None) -> ast.expr:
-        """Return the expression that the last assignment to a variable in a scope gives it.
+        """Return the expression that is assigned last to a variable in a scope.
 
         Code that is no variable, or a variable without such an assignment, is returned as it is.
-        The caller looks at the form of the code, for example whether it is a call or a list.
 
         Args:
             node: The variable, or other code.
@@ -680,9 +682,9 @@ def _printings(call: ast.Call, place: _Place) -> Iterator[Printing]:
 
 
 def _pieces(node: ast.expr) -> list[str | ast.expr]:
-    """Split code that makes a text, such as an f-string, into its texts and values, in order.
+    """Split code of a text, such as an f-string, into literal texts and expressions, in order.
 
-    Code that makes no text is one value.
+    Other code is the only expression of the result.
     """
     match node:
         case ast.Constant(value=str(text)):
@@ -714,7 +716,7 @@ def _woven(texts: Sequence[str], values: Sequence[ast.expr]) -> list[str | ast.e
 
 
 def _named(words: Sequence[str]) -> Meaning:
-    """Return the evaluation by the metric that a name's words contain. `UNKNOWN` without metric."""
+    """Return an evaluation by the metric in the words of a name. `UNKNOWN` without a metric."""
     metric = metric_of(words)
     if metric is None:
         return UNKNOWN
@@ -729,7 +731,7 @@ def _named(words: Sequence[str]) -> Meaning:
 
 
 def _turned(found: Meaning) -> Meaning:
-    """Return what the negative of a number is. It is better in the opposite direction."""
+    """Return the meaning of a number times -1, which is better in the opposite direction."""
     if found.direction is None:
         return found
     if not found.is_evaluation:
@@ -739,10 +741,10 @@ def _turned(found: Meaning) -> Meaning:
 
 
 def _as_loss(found: Meaning, node: ast.expr) -> Meaning:
-    """Return what the negative of an expression is: a loss if the expression has a logarithm.
+    """Return the meaning of an expression times -1: a loss if the expression has a logarithm.
 
     Args:
-        found: What the expression is.
+        found: Meaning of the expression.
         node: The expression.
     """
     has_logarithm = any(
@@ -753,9 +755,10 @@ def _as_loss(found: Meaning, node: ast.expr) -> Meaning:
 
 
 def _together(found: Iterable[Meaning]) -> Meaning:
-    """Return what a number is that is computed from several numbers.
+    """Return the meaning of a number that is computed from numbers with given meanings.
 
-    It is an evaluation if one of them is, else a state if one of them is, else unknown.
+    It is an evaluation if one of them is, else a state if one of them is, else unknown. The meaning
+    of a single number is returned as it is.
     """
     every = [*found]
     for meaning in every:
@@ -808,7 +811,7 @@ def _position_of(index: ast.expr) -> int | None:
 
 
 def _metric_words(node: ast.expr) -> list[str]:
-    """Return the words of a metric that code names by a text, a function or an object."""
+    """Return the words of a metric's name. Code may give it as a text, a function or an object."""
     if isinstance(node, ast.Constant):
         return words_of(str(node.value))
     return words_of(last_name(node.func if isinstance(node, ast.Call) else node))
@@ -817,7 +820,7 @@ def _metric_words(node: ast.expr) -> list[str]:
 def _tries_values(loop: ast.AST) -> bool:
     """Return whether a loop tries values of a param, as `for k in ks: model = Model(k=k)`.
 
-    The loop passes its variable as an option to a call. A call whose result is not used, such as
+    Such a loop passes its variable as an option to a call. A call whose result is not used, such as
     `bar.set_postfix(epoch=epoch)`, makes no model and does not count.
     """
     if not isinstance(loop, ast.For):
@@ -849,7 +852,7 @@ def data_in(parts: Iterable[ast.expr]) -> list[str]:
 
 
 def is_over_folds(node: ast.AST) -> bool:
-    """Return whether code is a loop over the folds that `split` gives.
+    """Return whether code is a loop over the folds of cross validation that a method `split` gives.
 
     A fold is a pair, of training and validation data. A loop over single parts of a text or a
     tensor, which also have a method `split`, does not count.

@@ -32,7 +32,7 @@ ORDER = {"val": 0, "test": 1, "": 2, "train": 3}
 def split_of(words: Sequence[str]) -> str:
     """Return on which data a score was computed, by the words of its name.
 
-    It is `val`, `test` or `train`. Empty if no word says it.
+    The result is `val`, `test` or `train`. It is empty if no word names data.
     """
     known = (word for word in words if word != "cross" or "entropy" not in words)
     return min(
@@ -42,14 +42,15 @@ def split_of(words: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A metric that names of scores contain.
+    """A metric that is recognised by its words in the name of a score.
 
     Attributes:
         name: The metric's words, with spaces.
         direction: Direction in which the metric is better: `minimize` or `maximize`.
-        is_weak: Whether the metric, such as `loss`, counts only in names without another metric
-            that is not weak.
-        is_partial: Whether the metric may be perfect for a model that always predicts one class.
+        is_weak: Whether other metrics in the same name have priority. In `loss_mse`, the metric is
+            `mse`, because `loss` is weak.
+        is_partial: Whether a model that always predicts one class may have the best value of the
+            metric, such as recall.
         is_by_trend: Whether some people minimise the metric and others maximise it. Then the trend
             of the score's values decides.
     """
@@ -69,8 +70,8 @@ def preference(metric: Metric | None, direction: str | None) -> int:
         direction: Direction in which the score is better. None if it is not known.
 
     Returns:
-        2 for a weak metric that is minimised, such as a loss. 1 for a partial metric, such as
-        recall, and if neither metric nor direction is known. Else 0.
+        2 for a weak metric (see `Metric`) that is minimised, such as a loss. 1 for a partial
+        metric, such as recall, and if neither metric nor direction is known. Else 0.
     """
     if metric is None:
         return int(direction is None)
@@ -96,7 +97,7 @@ def _metrics() -> dict[tuple[str, ...], Metric]:
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name, in small letters."""
+    """Return the words of a name, in lower case."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub(r"\^2|²", "2", name))
     return re.findall(r"[^\W\d_]+\d*", name.lower())
 
@@ -104,7 +105,8 @@ def words_of(name: str) -> list[str]:
 def metric_of(words: Sequence[str]) -> Metric | None:
     """Return the metric among the words of a name. None if there is none.
 
-    Of several metrics, one that is not weak counts, then the longest, then the last one.
+    Of several metrics, one that is not weak has priority, then the one with the most words, then
+    the last one.
     """
     words = [_singular(part) for word in words for part in _parts(word)]
     found: list[tuple[bool, int, int, Metric]] = []
@@ -118,7 +120,7 @@ def metric_of(words: Sequence[str]) -> Metric | None:
 
 @cache
 def _parts(word: str) -> list[str]:
-    """Split a word into a metric and the rest, in Chinese, Japanese and Korean.
+    """Split a Chinese, Japanese or Korean word before and after a metric in it.
 
     These languages may write a metric without spaces around it. Other words are returned as they
     are, in a list of one.
@@ -131,7 +133,10 @@ def _parts(word: str) -> list[str]:
 
 @cache
 def _singular(word: str) -> str:
-    """Return `loss` for `losses` and `loss2`, `accuracy` for `accuracies`; others as they are."""
+    """Return a metric's word without plural or number: `loss` for `losses` and `loss2`.
+
+    Other words are returned as they are.
+    """
     known = {part for name in _metrics() for part in name}
     stems = (word.removesuffix("s"), word.removesuffix("es"), word.rstrip("0123456789"))
     forms = (word, *stems, f"{word[:-3]}y")

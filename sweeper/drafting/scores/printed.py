@@ -98,9 +98,9 @@ def printed_numbers(
 
     Args:
         texts: What the cells have printed.
-        printings: What the code prints, each with the number of its cell. Digits in a text that
-            the code states, such as `top-5`, are not a printed number. Only texts that the code
-            states are used in patterns, because other texts may differ in each trial.
+        printings: Expressions that the code prints, each with the number of its cell. Digits in a
+            literal text of the code, such as `top-5`, are not a printed number. If possible, a
+            pattern has only literal texts, because computed texts may differ in each trial.
     """
     found: dict[str, PrintedNumber] = {}
     for text in texts:
@@ -139,19 +139,20 @@ def _printing_of(
     *,
     is_alone: bool,
 ) -> Printing | None:
-    """Find the value in the code that was printed as a number. None if it is not known.
+    """Find the expression in the code that was printed as a number. None if it is not known.
 
-    It is the one whose text in the print call matches the text before the number. If several match,
-    those of the same cell come first, then the longest text. If none matches and the label has no
-    metric, it is the value of the cell's only print call that computes its label, such as
-    `print(name, acc)`. The line must not have more words than such a call prints, because it may
-    come from a library.
+    The literal text before the expression in its print call must match the text before the number.
+    If several expressions match, one in the number's cell has priority, then the one with the
+    longest text. If none matches and the label has no metric, it is the expression of the cell's
+    only print call that computes its label, such as `print(name, acc)`. In this case, the number
+    must be alone in its line. The line must not have more words than such a call prints, because it
+    may come from a library.
 
     Args:
         label: The number's label.
         before: The text in the line before the number.
         cell: Number of the code cell that has printed the number.
-        printings: What the code prints, each with the number of its cell.
+        printings: Expressions that the code prints, each with the number of its cell.
         is_alone: Whether the line has no other number.
     """
     known = [
@@ -173,14 +174,14 @@ def _printing_of(
 
 
 def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
-    """Return where the literal texts of a print call are in what was printed before a number.
+    """Return where the text that was printed before a number has the literal texts of a print call.
 
     Args:
         before: The text in the line before the number.
         printed: `Printing.before`, the text that the call prints before a value.
 
     Returns:
-        Begin and end of each text. None if the call has not printed the line.
+        Begin and end of each literal text. None if the call cannot have printed the line.
     """
     last, *others = (
         _without_end(text).strip() for text in reversed(_last_line(printed).split(COMPUTED))
@@ -200,7 +201,7 @@ def _stated_in(before: str, printed: str) -> list[tuple[int, int]] | None:
 
 
 def _last_line(words: str) -> str:
-    """Return the last line that has text in it, of the text that a call prints before a number."""
+    """Return the last line that is not empty in the text that a call prints before a number."""
     return words.rstrip().rpartition("\n")[2]
 
 
@@ -208,7 +209,7 @@ def bare_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
     """List the numbers that are printed alone on a line, without a label.
 
     There is one entry for each text with such numbers. Its values are those of this text and of all
-    texts before. The type of a scalar may be around a number, as in `np.float64(0.5)`.
+    earlier texts. A number may be inside the type of a scalar, as in `np.float64(0.5)`.
     """
     pattern = rf"^(?:[\w.]+\()?{_NUMBER}(?:\)|,.*)?$"
     numbers = []
@@ -220,7 +221,7 @@ def bare_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
 
 
 def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
-    """List the numbers that a trial would find with a pattern in the same texts."""
+    """List the numbers that a trial would read with a pattern if it printed the same texts."""
     points: list[Point] = []
     reader = PrintedScores({"score": ScoreSource(pattern=pattern)}, points.append)
     for text in texts:
@@ -230,7 +231,7 @@ def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
 
 
 def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
-    """Yield those columns of printed tables that have a metric in their head."""
+    """Yield the numbers of those columns of printed tables that have a metric in their head."""
     heads: dict[tuple[str, ...], int] = {}
     for text in texts:
         above: list[list[str]] = []
@@ -252,8 +253,9 @@ def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
 def _labelled(text: Text) -> Iterator[list[tuple[str, float, str, bool]]]:
     """Yield a list for each line of a text, with the numbers that have a label.
 
-    Each number has its label, its value, the text in the line before it, and whether the line has
-    no other number. A number that is alone on its line is labelled by the line above.
+    An item of a list has the label and the value of a number, the text before it, and whether the
+    line has no other number. A number that is alone on its line, without a text before it, is
+    labelled by the line above. Very long lines, and lines such as warnings, are skipped.
     """
     above = ""
     for line in _LINE_END.split(without_codes(text.text)):
@@ -292,7 +294,7 @@ def _without_end(words: str) -> str:
 
 
 def _is_found_again(number: PrintedNumber, label: str, texts: Sequence[Text]) -> bool:
-    """Set the pattern of a number to the first one that finds exactly its values.
+    """Set `number.pattern` to the first pattern that finds exactly the number's values.
 
     Return whether there is such a pattern.
 

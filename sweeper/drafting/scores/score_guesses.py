@@ -84,13 +84,13 @@ class Score:
 
     @property
     def entry(self) -> str:
-        """The score's entry under `scores`, as YAML."""
+        """The score's entry under `scores` in the parameters file, as YAML."""
         quoted = self.text.replace("'", "''")
         return f"{{{self.key}: '{quoted}'}}"
 
     @property
     def remark(self) -> str:
-        """What the comment in a drafted file says about the score."""
+        """Text about the score for a comment in the drafted parameters file."""
         return self.source
 
 
@@ -158,7 +158,7 @@ class Code:
         """Return the cells and lines of the code on which a score depends.
 
         The statements are followed backwards from the one that gives the score. A statement counts
-        if it assigns, or changes, a name that a later one needs.
+        if it assigns a name that a later statement needs, or changes the name's object.
         """
         last = self.run_by(score.at)
         passed_by = self.passed_by(score)
@@ -189,14 +189,14 @@ class Code:
         }
 
     def passed_by(self, score: Score) -> list[tuple[int, ast.expr]]:
-        """Return the code of the other models, if a loop over models computes a score.
+        """Return the code of the models that a score does not depend on, in a loop over models.
 
-        Values in the code of these models do not change the score. The score's own model is the one
-        that its name contains, as in `results_svm`. Else it is the loop's last one.
+        The score belongs to the model whose name it contains, as in `results_svm`, or else to the
+        loop's last model.
 
         Returns:
-            For each piece of code, the index of the statement that contains it, and the code. Empty
-            without such a loop.
+            For each piece of code of another model, the index of the statement that contains it,
+            and the code. Empty without such a loop.
         """
         last = self.run_by(score.at)
         if not isinstance(self.statements[last][1], ast.For):
@@ -218,7 +218,7 @@ class Code:
         return found
 
     def _gone_through(self, last: int) -> list[list[_Element]]:
-        """Return the elements of each list or dict that a loop goes through.
+        """Return the elements of each list or dict that a loop iterates over.
 
         The list or dict may be a literal in the loop, or have been made before: by a literal, by
         `append`, or by an earlier loop.
@@ -267,11 +267,12 @@ class Code:
         return _changed(node, self.imported) - fixed
 
     def _with_definitions(self, names: set[str], index: int) -> set[str]:
-        """Return names, and those that functions and classes among them read when they are used.
+        """Return names, and the names that functions and classes among them read when used.
 
         Args:
-            index: Index of the statement that uses the names. Of several definitions of a name, the
-                last one before this statement counts.
+            names: Names that a statement reads.
+            index: Index of this statement. Of several definitions of a name, the last one before
+                the statement counts.
         """
         found = set[str]()
         waiting = [*names - self.imported]
@@ -290,11 +291,11 @@ class Code:
     def run_by(self, statement: int) -> int:
         """Return the index of the top-level statement in which the code of a statement runs.
 
-        A function or a class runs in the last statement that uses its name. Other statements, and
-        functions that nothing uses, run by themselves.
+        The code of a function or class runs in the last statement that uses its name. For other
+        statements, and for names that nothing uses, the result is the given index.
 
         Args:
-            statement: Index of the statement whose code is meant.
+            statement: Index of the statement with the code.
         """
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
@@ -325,9 +326,9 @@ def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
 
 
 def _iterated(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of an expression whose elements a loop over it goes through.
+    """Return the collections that a loop over an expression iterates over.
 
-    For example `models` and `names` for `zip(names, models.values())`.
+    For example `names` and `models` for `zip(names, models.values())`.
     """
     match node:
         case ast.Call(func=ast.Attribute(attr="items" | "values" | "keys", value=value)):
@@ -338,13 +339,14 @@ def _iterated(node: ast.expr) -> list[ast.expr]:
 
 
 def _elements(node: ast.expr, index: int) -> list[list[_Element]]:
-    """Return the elements of each list or dict that a loop goes through.
+    """Return the elements of each list, tuple or dict literal that a loop iterates over.
 
-    An element of a list is its own key.
+    Each element has the index of its statement, its key and its value. In a list or tuple, the key
+    is the value itself.
 
     Args:
-        node: What the loop goes through, or the value of a variable that it goes through.
-        index: Index of the statement with the list or dict.
+        node: The loop's expression after `in`, or what the code assigns to a variable in it.
+        index: Index of the statement with this code.
     """
     found = list[list[_Element]]()
     for part in _iterated(node):
@@ -358,9 +360,9 @@ def _elements(node: ast.expr, index: int) -> list[list[_Element]]:
 
 
 def _words_of_key(key: ast.expr | None) -> list[str]:
-    """Return the words that name a model in a list: `svm` for `("SVM", SVC())` and for `svm`.
+    """Return the words of a model's name in a list: `svm` for `("SVM", SVC())` and for `svm`.
 
-    Empty if it has no name.
+    Empty if the model has no name.
 
     Args:
         key: The model's key in a dict, or the element of a list.
@@ -386,10 +388,10 @@ def _filled(loop: ast.For) -> set[str]:
 
 
 def _item(node: ast.stmt, expression: str) -> ast.expr | None:
-    """Return the value of the dict's item that is the score, as the code writes it.
+    """Return the code of the dict item that is the score, if a statement assigns the dict.
 
     For the score `scores['val']` and the statement `scores = {"val": x, "n": y}`, return `x`: the
-    score does not depend on the dict's other items. None if the statement makes no such dict.
+    score does not depend on the dict's other items. None if the statement assigns no such dict.
 
     Args:
         expression: The score's expression. It ends with the item's key, as in `scores['val']`.
@@ -403,11 +405,10 @@ def _item(node: ast.stmt, expression: str) -> ast.expr | None:
 
 
 def _read_of(node: ast.stmt | ast.expr, others: Sequence[ast.AST]) -> Sequence[ast.stmt | ast.expr]:
-    """Return the parts of a statement that other code reads.
+    """Return the whole statement, or only those values of a dict literal that other code reads.
 
-    If the statement assigns a dict that other code reads only by literal keys, these parts are the
-    values of the items with these keys, and of items whose own key is no literal. Else there is one
-    part, the whole statement.
+    Values are returned if the statement assigns a dict that other code reads only by literal keys,
+    as in `d["a"]`. They are the values with these keys, and those whose own key is no literal.
 
     Args:
         node: The statement.
@@ -450,7 +451,7 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
 
 
 def _rank(score: Score) -> tuple[object, ...]:
-    """Return a sort key for a guessed score. The likeliest score has the smallest one."""
+    """Return a sort key for a guessed score. The likeliest score has the smallest key."""
     words, metric = words_of(score.name), _metric(score.name)
     order = ORDER[split_of([*words, *score.data])]
     kind = preference(metric, score.direction)
@@ -483,7 +484,10 @@ def _text(node: ast.AST | None) -> str:
 
 
 def reported_in(code: Code) -> Iterator[Score]:
-    """Yield the names in calls of `report`, `score`, scrapbook's `glue` and the old `record`."""
+    """Yield scores for the names in calls of `report`, `score`, `glue` and `record`.
+
+    `glue` is a function of scrapbook, and `record` an old one of papermill.
+    """
     dicts = [node for _, node in code.nodes if isinstance(node, ast.Dict)]
     keys = [_text(key) for node in dicts for key in node.keys]
     for index, function, options, arguments in code.calls:
@@ -537,7 +541,7 @@ def _defined(node: ast.AST) -> set[str]:
 def _read_by_definition(node: ast.AST) -> set[str]:
     """Return the names that the definition of a function or class reads, before any call.
 
-    For a function, they are in its decorators and defaults. For a class, they are all names in it.
+    For a function, they are in its decorators and defaults. For a class, they are in all its code.
     """
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return _names(node)[0]
@@ -577,7 +581,7 @@ def _names(node: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def _only_iterated(node: ast.AST) -> set[str]:
-    """Return the names that code uses only as what its loops go through, such as `loader`."""
+    """Return the names that code only iterates over, such as `loader` in `for x in loader`."""
     parts = [*ast.walk(node)]
     loops = [part.iter for part in parts if isinstance(part, ast.For | ast.comprehension)]
     inside = {part for loop in loops for part in ast.walk(loop)}
@@ -588,8 +592,9 @@ def _only_iterated(node: ast.AST) -> set[str]:
 def _changed(node: ast.AST, imported: set[str]) -> set[str]:
     """Return the names whose objects a statement may change.
 
-    They are those whose methods it calls, those that it passes to a function that trains, and all
-    that a loop with gradient steps reads, except what it only iterates over.
+    They are names whose methods it calls, and names that it passes to a function that trains. If it
+    takes gradient steps, they are also all names that it reads, except those that it only iterates
+    over.
     """
     text = "" if _defined(node) else ast.unparse(node)
     takes_steps = re.search(r"\.(backward|step|apply_gradients)\(", text)

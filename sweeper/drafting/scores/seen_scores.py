@@ -82,7 +82,7 @@ _LEAST_OF_CONSTANT = 3
 #: Matches the part of an expression that takes only the last values of a list: `[-10:]`.
 _LAST_VALUES = re.compile(r"\[-\w+:\]")
 #: Matches the number that a booster gives to a data set, in the name of a logged series.
-_NUMBERED_DATA = re.compile(r"valid(?:ation)?_\d+\b")
+_NUMBERED_DATA = re.compile(r"valid(?:ation)?_(\d+)\b")
 #: Matches names of logged series that are no scores.
 _NEVER_A_SCORE = re.compile(r"runtime|per_second|flos|epoch$|^lr|learning_rate")
 
@@ -186,7 +186,7 @@ class SeenScore(Score):
 
     @property
     def remark(self) -> str:
-        """What the comment in a drafted file says about the score: also its value in the run."""
+        """Text about the score, with its value, for a comment in the drafted parameters file."""
         return f"{self.value:.6g}: {self.about}"
 
 
@@ -196,9 +196,9 @@ def seen_scores(
     """List the numbers in an executed notebook that may be its score.
 
     Args:
-        node: An executed notebook with the numbers that the kernel recorded of its variables.
+        node: An executed notebook. Its metadata has the numbers that the kernel recorded.
         code: Code of the research notebook.
-        literals: Names of variables to which the notebook assigns only plain values, which are no
+        literals: Names of variables to which the notebook assigns only literals. They are no
             results.
 
     Returns:
@@ -226,7 +226,7 @@ def texts_of(node: Any) -> list[Text]:
 
 
 def own_cells(node: Any) -> list[Any]:
-    """Return the code cells of an executed notebook, without the cell of params put in by a sweep.
+    """Return the code cells of an executed notebook, without the cell in which a sweep puts params.
 
     They are the code cells of the research notebook, in the same order.
     """
@@ -236,16 +236,15 @@ def own_cells(node: Any) -> list[Any]:
 def is_clear(scores: Sequence[SeenScore]) -> bool:
     """Return whether the first of ranked scores can be used without asking a person.
 
-    It can if the notebook reports it. The result is also True if no param changes the first score:
-    a choice would not help, and the proposal is refused with that reason.
+    It can if the notebook reports it. The result is also True if no param is seen to change the
+    first score. Asking would not help: the draft is then refused for that reason.
 
-    Any other score must be finite, and must have no serious doubt and no rival. A rival is another
-    score of the same group that depends on one of the same params, because a score that depends
-    only on other params belongs to another model. If the params of the first score are unknown, all
-    scores of its group count. Two names of one number are one score, and so no rivals. A score is
-    no rival, either, if its words differ from those of the first score only by `final`.
+    Any other first score must be finite, and must have no serious doubt and no rival. A rival is
+    another score of the same group that depends on one of the same params. If the params of the
+    first score are unknown, each score of its group is a rival. Two kinds of scores are no rivals:
+    the same number under another name, and a score whose words differ only by `final`.
 
-    False without scores.
+    False if there are no scores.
     """
     if not scores:
         return False
@@ -266,16 +265,16 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
 
 
 def _is_same_number(first: SeenScore, other: SeenScore) -> bool:
-    """Return whether two scores are one number, which may be printed with fewer digits.
+    """Return whether two scores show the same number, one of them perhaps rounded.
 
-    They are if they have the same value, and also the same cell or the same group.
+    They do if they have the same value, and also the same cell or the same group.
     """
     is_same = first.cell == other.cell or first.group == other.group
     return is_same and _is_same_value(first, other)
 
 
 def _is_same_value(first: SeenScore, other: SeenScore) -> bool:
-    """Return whether two numbers have the same value, of which one may have fewer digits."""
+    """Return whether two numbers have the same value. One may be rounded or in percent."""
     return _is_rounded(first.value, other.value, least=2) or _is_rounded(
         other.value, first.value, least=2
     )
@@ -287,7 +286,7 @@ class _Run:
     Args:
         node: The executed notebook.
         code: Code of the research notebook.
-        literals: Names of variables to which the notebook assigns only plain values, which are no
+        literals: Names of variables to which the notebook assigns only literals. They are no
             results.
     """
 
@@ -362,7 +361,7 @@ class _Run:
         return listed, [*by_name.values()]
 
     def _without_logged_twice(self, scores: Sequence[SeenScore]) -> list[SeenScore]:
-        """Return scores without the displayed ones that a library logs, too.
+        """Return scores without the displayed ones whose number a library logs, too.
 
         A trial would have to compute a displayed score again. Equal numbers on different data are
         different scores.
@@ -380,9 +379,9 @@ class _Run:
         ]
 
     def _with_meaning(self, score: SeenScore) -> SeenScore | None:
-        """Add to a number what its code shows it to be: an evaluation, or unknown.
+        """Return a number with the meaning that the code shows: an evaluation, or unknown.
 
-        Return None if it is an input or a state of the training, which is no score.
+        None if the code shows that it is no score, such as an input or a state of the training.
         """
         if score.source in (Source.REPORTED, Source.LOGGED):
             return score
@@ -412,13 +411,13 @@ class _Run:
         logged = self._metadata.logged
         # Boosters number their data sets, as in `validation_0-logloss`, and stop early by the last
         # one. So the last one counts as validation data, and the others as training data.
-        numbered = [match[0] for match in map(_NUMBERED_DATA.match, logged) if match]
+        numbered = [int(match[1]) for match in map(_NUMBERED_DATA.match, logged) if match]
         for name, series in logged.items():
             if _NEVER_A_SCORE.search(name):
                 continue
             found = self._series(name, series.values, Source.LOGGED)
             data = _NUMBERED_DATA.match(name)
-            if data is not None and data[0] != max(numbered):
+            if data is not None and int(data[1]) != max(numbered):
                 found = replace(found, words=["train", *found.words[1:]])
             yield replace(found, library=series.library)
 
@@ -427,12 +426,11 @@ class _Run:
     ) -> SeenScore:
         """Return a series of reported or logged values as a score.
 
-        The score belongs to the last statement that trains, or to the notebook's last one if none
-        trains.
+        Its statement `at` is the last one that trains, or the notebook's last one if none trains.
 
         Args:
-            given_at: Index of a statement that gives values of the series. If it is after the
-                training, the score belongs to this statement.
+            given_at: Index of a statement that gives values of the series. If it is later, it
+                becomes the score's `at`.
         """
         at = max(given_at, max(self._trains, default=len(self._code.statements) - 1))
         return SeenScore(
@@ -445,7 +443,10 @@ class _Run:
         )
 
     def _variables(self) -> list[SeenScore]:
-        """List the variables that statements of the notebook's top level compute."""
+        """List the recorded numbers of variables, their parts and displayed results.
+
+        Variables that hold only literals, or that no top-level statement sets, are left out.
+        """
         found: list[SeenScore] = []
         for expression, noted in self._metadata.numbers.items():
             cell = self._number_of.get(noted.cell)
@@ -494,7 +495,7 @@ class _Run:
         )
 
     def _shown(self, cell: int, suffix: str, values: list[float]) -> Iterator[SeenScore]:
-        """Yield the number that a cell displays as its result, as an expression for trials.
+        """Yield the number that a cell displays as its result, with an expression for it.
 
         Each trial evaluates the expression at its end. So yield nothing if a second evaluation
         would train a model or give another value.
@@ -567,12 +568,13 @@ class _Run:
     def _bare(self, variables: Sequence[SeenScore]) -> Iterator[SeenScore]:
         """Yield scores that cells print without a label.
 
-        If each call of a cell that prints without a label has printed exactly one number, and none
-        of these calls is in a function or a loop, yield those numbers whose expression is a call
-        that evaluates the model and that trials can make again at the notebook's end. Then
-        yield the notebook's last number without a label, which a pattern can find, if it is known
-        which call prints it. Leave it out if a variable that the call prints has its value, or if a
-        number with its value was yielded for the same cell.
+        A score is yielded with the printed expression if that is a call which evaluates the model,
+        and which trials can make again at the notebook's end. In the score's cell, each print call
+        without a label must have printed exactly one number, outside of functions and loops.
+
+        The last number without a label is yielded with a pattern, if the call that prints it is
+        known. It is left out if a variable that the call prints has its value, or if a number with
+        its value was yielded for the same cell.
 
         Args:
             variables: All variables.
@@ -657,15 +659,17 @@ class _Run:
             )
 
     def _cell_of(self, printing: Printing) -> int:
-        """Return the code cell that runs a call that prints."""
+        """Return the number of the code cell in which a print call runs."""
         return self._code.statements[self._code.run_by(printing.statement)][0]
 
     def _printed_by(self, number: PrintedNumber) -> int:
         """Return the index of the statement that prints a number.
 
-        If the code does not show the statement, return the cell's last statement that trains, or
-        its last statement if none trains. Several values in a cell that trains were printed during
-        the training, for example by a callback, even if another statement seems to print them.
+        If the code does not show it, return the last statement of the number's cell that trains, or
+        the cell's last statement if none trains.
+
+        Several values, or a value that a function prints, may come from a callback of the training.
+        For these, return the cell's last statement that trains if it is later.
         """
         cell = number.cell
         training = [at for at in self._trains if self._code.statements[at][0] == cell]
@@ -683,9 +687,9 @@ class _Run:
     ) -> Iterator[SeenScore]:
         """Join printed numbers with the variables whose values they show.
 
-        Yield each variable, with the words printed before its value. If a variable that is printed
-        is a whole number, and these words and its own have no metric, yield the printed numbers in
-        its place. Then yield the printed numbers that show no variable.
+        Yield each variable, with the words printed before its value. If a printed variable is a
+        whole number, and neither its own words nor the printed ones have a metric, yield the
+        printed numbers instead. Then yield the printed numbers that show no variable.
         """
         printed_as: defaultdict[str, list[SeenScore]] = defaultdict(list)
         others = list[SeenScore]()
@@ -723,7 +727,7 @@ class _Run:
     # --- direction, doubts and rank of a score --------------------------------------------------
 
     def _judged(self, score: SeenScore) -> SeenScore:
-        """Give a score its direction, its doubts and its rank."""
+        """Return a score with its direction, its doubts, its rank and its group."""
         words = [*score.words]
         if score.name in self._minimized and metric_of(words) is None:
             words.append("loss")
@@ -791,8 +795,8 @@ class _Run:
         Args:
             score: The score.
             words: Words for its metric and its data.
-            metric: The metric.
-            direction: Direction in which the score is better.
+            metric: The metric among these words. None if there is none.
+            direction: Direction in which the score is better. None if it is not known.
         """
         node = self._node(score)
         split = _split(words, node)
@@ -835,7 +839,7 @@ class _Run:
         return score.key == "pattern" and is_in_batches and score.at in self._trains
 
     def _is_item(self, score: SeenScore) -> bool:
-        """Return whether a score is the value of one item, such as the last class or fold."""
+        """Return whether a score is the value of one item of a loop, such as the last fold."""
         node = self._node(score)
         if score.key == "":
             return (
@@ -893,7 +897,7 @@ class _Run:
 
 
 def _add_named(by_name: dict[str, SeenScore], scores: Iterable[SeenScore]) -> None:
-    """Add scores under names of their own: `accuracy_7` for the second accuracy, in cell 7.
+    """Add scores under unique names, such as `accuracy_7` for a second `accuracy`, in cell 7.
 
     If the name is in use, a score is left out in two cases. One is that the score with this name
     has the same cell and the same value. The other is that the notebook reports the score, or a
@@ -942,7 +946,7 @@ def _root_of(expression: str) -> str:
 
 
 def _is_read_by(variable: SeenScore, printing: Printing | None) -> bool:
-    """Return whether a printed expression reads a variable. True if the code does not show it."""
+    """Return whether a printed expression reads a variable. True if that is not known."""
     if printing is None or printing.scope is not None:
         return True
     return _root_of(variable.expression) in names_in(printing.value)
@@ -951,8 +955,8 @@ def _is_read_by(variable: SeenScore, printing: Printing | None) -> bool:
 def _is_shown_by(variable: SeenScore, number: SeenScore) -> bool:
     """Return whether a printed number is the value of a variable, or the last item of a list.
 
-    If the code shows what is printed, it has to be this variable: another one may have the same
-    value by chance.
+    If the code shows the printed expression, it has to read this variable: another variable may
+    have the same value by chance.
     """
     printing = number.printing
     is_whole = variable.source is Source.VARIABLE or "[-1]" in variable.text
@@ -967,8 +971,9 @@ def _is_shown_by(variable: SeenScore, number: SeenScore) -> bool:
 def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
     """Return the words of a score's name, or those of the metric that its code computes.
 
-    The name's words are kept if they agree with the code, and if they say more than the code: `mse`
-    where the code has squares of differences. Words for the data, such as `val`, are kept, too.
+    The name's words are returned if they name the same metric as the code, or if they say more and
+    have the same direction: `mse` where the code has squares of differences. They are also returned
+    if the code shows no evaluation or no direction. Words for data (`val`) are always kept.
     """
     data = [word for word in meaning.words if word in SPLITS]
     if not meaning.is_evaluation or meaning.direction is None:
@@ -992,12 +997,12 @@ def _is_saturated(score: SeenScore, metric: Metric | None) -> bool:
 
 
 def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:
-    """Return whether code computes a variable only from itself and plain values: `n = n + step`.
+    """Return whether code computes a variable only from itself and literals, as in `n = n + step`.
 
-    Code that calls a function does not count.
+    The result is False if the code calls a function for it.
 
     Args:
-        literals: Names of variables that hold plain values.
+        literals: Names of variables that hold literals, such as `step`.
     """
     values = [
         part.value
@@ -1045,9 +1050,10 @@ def _evaluates_folds(node: ast.AST) -> bool:
 
 
 def _of_batches(loop: ast.stmt) -> set[str]:
-    """Return the variables that only an inner loop assigns.
+    """Return the variables of a loop that only a loop inside of it assigns.
 
-    After a training loop over epochs and batches, they hold values of the last batch.
+    After a training loop over epochs and batches, they hold values of the last batch. Variables
+    that are changed with `+=` or the like are left out.
     """
     if not isinstance(loop, ast.For | ast.While):
         return set()
@@ -1077,7 +1083,7 @@ def _added(node: ast.AST) -> set[str]:
 
 
 def _sums(code: Code) -> set[str]:
-    """Return the variables to which a loop adds, and which are not divided by a count.
+    """Return the variables to which a loop adds, without a division of the summand or the sum.
 
     Such a sum depends on the number of batches, and so on their size.
     """
@@ -1100,12 +1106,12 @@ def _divides(node: ast.AST) -> bool:
 
 
 def _calls(node: ast.AST) -> set[str]:
-    """Return the last names of what is called: `fit` of `model.fit(…)`."""
+    """Return the names of called functions and methods: `fit` for `model.fit(…)`."""
     return last_names_called(ast.walk(node))
 
 
 def _read(node: ast.AST) -> set[str]:
-    """Return the names that code reads, and the last names of what it calls."""
+    """Return the names that code reads, and those of the functions and methods that it calls."""
     return _calls(node) | names_in(node, ast.Load)
 
 
@@ -1127,7 +1133,9 @@ def _stored(node: ast.AST) -> set[str]:
 
 
 def _sources(code: Code, at: int, name: str) -> list[str]:
-    """Return the words of the functions that compute a variable, and of their `scoring` option.
+    """Return the words in the names of the functions that compute a variable.
+
+    The words of their option `scoring` are added.
 
     If the variable is one of several that a call returns, only words for the data count.
 
@@ -1145,13 +1153,15 @@ def _sources(code: Code, at: int, name: str) -> list[str]:
 
 
 def _call_words(node: ast.AST, code: Code | None = None) -> list[str]:
-    """Return the words of the functions that an expression calls, and of their `scoring` option.
+    """Return the words in the names of the functions that an expression calls.
+
+    The words of their option `scoring` are added.
 
     Arguments are searched for calls, too, but not those of a function that the notebook defines,
     because they say nothing about its result. The expressions that it returns are searched instead.
 
     Args:
-        code: The notebook's code, with its functions. None if they count as functions of libraries.
+        code: The notebook's code. None if its functions are treated like those of libraries.
     """
     functions = {} if code is None else code.functions
     words: list[str] = []
@@ -1175,9 +1185,9 @@ def _singular(words: Sequence[str]) -> list[str]:
 def _named(label: str) -> tuple[str, list[str]]:
     """Return a name for a printed number, and the words of its label.
 
-    The label is the text before the number, with `#` for each number in it. If the text after the
-    last `#` has a metric, only its words count, and those for the data. Words of counts are removed
-    first: `loss after epoch #` becomes `loss after #`.
+    The label is the text before the number, with `#` for each number in it. Words of counts before
+    a `#` are removed first: `loss after epoch #` becomes `loss after #`. If the text after the last
+    `#` has a metric, only words of this text and words for data, such as `val`, are used.
     """
     label = re.sub(
         r"([A-Za-z]+)\W*#", lambda it: "#" if it[1].lower() in _NO_SCORE else it[0], label

@@ -1,4 +1,4 @@
 """Find the values of a notebook that can be swept, and a range for each.
 
-The scores of a draft belong to `drafting/scores/`.
+The package `drafting/scores/` finds the scores.
 """

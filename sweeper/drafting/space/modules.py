@@ -20,16 +20,16 @@ from .spaces import is_searched
 def constants_to_assign(
     flows: Flows, code: str, modules: Mapping[str, Cell]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the constants of local modules that a notebook reads and that people would search.
+    """Yield the constants of local modules that a notebook reads and that people usually tune.
 
     Args:
-        flows: What the notebook imports.
+        flows: Flow of values in the notebook, with its imports.
         code: The notebook's code.
         modules: Local modules by name.
 
     Yields:
-        The name by which the notebook reads the constant, and a text with the assignment to write
-        into the notebook.
+        The name by which the notebook reads the constant, and a text that tells the user which
+        assignment to write into the notebook.
     """
     for alias, dotted in flows.imported.items():
         above, _, own = dotted.rpartition(".")
@@ -54,10 +54,10 @@ def constants_to_assign(
 
 
 def defaults_to_give(call: LibraryCall, modules: Mapping[str, Cell]) -> Iterator[str]:
-    """Yield a text for each default of a local module's function: how to pass it in a call.
+    """Yield texts that tell the user to state defaults of a local module's function in a call.
 
-    Only numbers that people would search and that the call does not pass are included. An option
-    that is written in the notebook's call can be swept.
+    An option that the notebook's call states can be swept. There is a text for each default that
+    is a number, that people usually tune, and that the call does not state.
 
     Args:
         call: The call. Nothing is yielded if it is not a call of a local module's function, or if

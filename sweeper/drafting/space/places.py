@@ -1,4 +1,4 @@
-"""Choose the values of a notebook that a drafted parameters file sweeps, and say why not others."""
+"""Choose the values that a drafted parameters file sweeps, and say why it sweeps no others."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def params_of(
     *,
     trials: int,
 ) -> Params:
-    """Choose which candidates are swept: at most eight, those that people usually search first.
+    """Choose at most eight candidates to sweep: the most important ones (see `Candidate.rank`).
 
     Args:
         candidates: Values of the notebook that could be swept and that change the score, by name.
@@ -152,7 +152,7 @@ def _later_batch_sizes(
 
 
 def unfit_for(score: Score, candidates: Mapping[str, Candidate]) -> dict[str, str]:
-    """Return the candidates that change a score even where the model stays the same.
+    """Return the candidates that may change a score even if the model stays the same.
 
     A score of the last batch depends on the batch size. A loss may contain a candidate as a factor,
     for example the weight of one of its terms.
@@ -217,14 +217,14 @@ def why_nothing(
 
 
 def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> Iterator[str]:
-    """Yield why main arguments of library calls, and variables that people search, are not swept.
+    """Yield why arguments and variables that people usually tune are not swept.
 
     Args:
-        named: Names that could be swept, so that they and their values get no clause.
+        named: Names that could be swept. They and their values get no clause.
 
     Yields:
         Clauses for a draft's comments or an error message, some of them several times. Most of them
-        state the change to the notebook that would help.
+        state a change to the notebook after which the value can be swept.
     """
     assignments, flows, modules = notebook.assignments, notebook.flows, notebook.modules
     known = {place.value for name in named for place in assignments.places(name)}
@@ -368,7 +368,7 @@ class Candidate:
         name: Name of the variable or argument.
         value: The notebook's original value.
         comment: The comment on the line of the value.
-        receiver: The parameter that gets the value and says most about it.
+        receiver: The library's parameter that gets the value. The variable if there is none.
         row: Row of the table `spaces.yml` that fits the value. None if no row fits, so that only
             the type and size of the value are known.
         is_left_out: Whether a call does not state the value, so that it is a library's default.
@@ -383,17 +383,17 @@ class Candidate:
 
     @property
     def rank(self) -> int:
-        """Rank of the candidate: a search of a few params uses those with the smallest ranks."""
+        """Rank in the table `spaces.yml`. A draft sweeps the candidates with the smallest ranks."""
         return len(rows()) if self.row is None else self.row.rank
 
     @property
     def is_searched(self) -> bool:
-        """Whether people usually search such a value, and a range around it is known."""
+        """Whether people usually tune such a value, and a range around it is known."""
         return self.row is not None and not self.why_excluded and bool(self.space)
 
     @property
     def why_excluded(self) -> str:
-        """Why people do not search such a value. Empty if they do, or if no row fits."""
+        """Why people do not tune such a value. Empty if they do, or if no row of the table fits."""
         return "" if self.row is None else self.row.not_swept
 
     @property
@@ -407,10 +407,10 @@ class Candidate:
         return self.row.space_around(self.value) if self.row else usual_space(self.value)
 
     def drafted(self, why_not: str | None) -> Entry:
-        """Write what a drafted parameters file says about the candidate.
+        """Return the entry for the candidate in a drafted parameters file.
 
         Args:
-            why_not: Why trials cannot replace the value of the name. None if they can.
+            why_not: Why trials cannot replace the candidate's value. None if they can.
         """
         from ...settings.messages import as_yaml
         from ...settings.secrets import masked
@@ -435,7 +435,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
     """Return the values of a notebook that might be swept, by name.
 
     If the notebook has a parameters cell, they are the values in it. Else they are the values of
-    variables that never change, and of arguments of calls for which `spaces.yml` has a row.
+    variables that never change, and of arguments for which `spaces.yml` gives a range or choices.
     """
     from ...notebook_code.assignments import plain_values
 
@@ -482,7 +482,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
 
 
 def _is_of_one_layer(argument: Candidate, notebook: ResearchNotebook) -> bool:
-    """Return whether an argument is a number in a layer of torch that has the layer's size.
+    """Return whether an argument is the size of a torch layer, written as a number in its call.
 
     Then it cannot be swept: the next layer states the same size again, and only one of the two
     numbers would change.
@@ -497,7 +497,7 @@ def _is_of_one_layer(argument: Candidate, notebook: ResearchNotebook) -> bool:
 def _one_each(
     notebook: ResearchNotebook, others: Mapping[str, Candidate], taken: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Choose one name for each value that has several, and one for each parameter of a callee.
+    """Choose one name for each value that has several, and one value for each parameter.
 
     Args:
         others: Values of the notebook, by name. The result is chosen from them.
@@ -517,7 +517,7 @@ def _one_each(
 
 
 def searched(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
-    """Choose the candidates that people usually search and for which a range is known."""
+    """Choose the candidates that people usually tune and for which a range is known."""
     return {name: candidate for name, candidate in candidates.items() if candidate.is_searched}
 
 
@@ -527,7 +527,7 @@ def behind(
     lines: Set[tuple[int, int]] | None = None,
     passed_by: Sequence[tuple[int, ast.expr]] = (),
 ) -> dict[str, Candidate]:
-    """Choose the candidates that people search and that change a score.
+    """Choose the candidates that people usually tune and that change a score.
 
     If a value has several names, only one of them is chosen.
 
@@ -575,14 +575,16 @@ def _is_in(
     passed_by: Sequence[tuple[int, ast.expr]],
     notebook: ResearchNotebook,
 ) -> bool:
-    """Return whether an assignment is in some lines and its value is used.
+    """Return whether an assignment is in lines on which a score depends, and its value is used.
 
-    The value must not belong to the code of another model, and other code must not override it.
+    It is not if the assignment is a part of the code of another model, or if other code overrides
+    the value.
 
     Args:
         place: The assignment.
         lines: Cells and lines on which a score depends.
-        passed_by: Code of other models in these lines, each with its cell.
+        passed_by: Expressions in these lines that make models to which the score does not belong,
+            each with its cell.
     """
     if (place.cell, place.line) not in lines:
         return False
@@ -604,7 +606,7 @@ def _contains(cell: int, part: ast.expr, place: Assignment) -> bool:
 def without_given_defaults(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Leave out defaults of parameters that have the same name as a candidate that is no default.
+    """Leave out each default of a parameter if a candidate that is no default has the same name.
 
     In `def train(lr=0.1)`, the default has no effect if the notebook calls `train(lr=lr)`. Of each
     name, only the part after the last dot is compared.
@@ -631,7 +633,7 @@ def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
 
 
 def as_flow(value: Any) -> str:
-    """Write a value as YAML. All JSON is YAML, but names and plain words need no quotes."""
+    """Return a value as YAML on one line, without quotes around names and plain words."""
     if isinstance(value, list):
         return f"[{', '.join(map(as_flow, value))}]"
     if isinstance(value, dict):

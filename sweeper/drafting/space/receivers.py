@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Receivers:
-    """Finds the parameters and variables that get a notebook's values.
+    """Finds the parameters and variables to which a notebook's values are passed.
 
     Args:
         notebook: The research notebook.
@@ -24,7 +24,7 @@ class Receivers:
         self.flows = notebook.flows
 
     def of(self, name: str) -> list[Receiver]:
-        """List what gets the values of a variable, the most telling first.
+        """List the parameters and names that get a variable's values, the most informative first.
 
         First come parameters of libraries, and then the variable's name. Next come parameters and
         attributes that the notebook defines, and last the arithmetic of a training loop that the
@@ -49,7 +49,7 @@ class Receivers:
         return [*libraries, *dict.fromkeys(names), *others]
 
     def is_dead(self, name: str) -> bool:
-        """Return whether no code is seen to use the values of a name, so that a sweep is useless.
+        """Return whether no code seems to use the values of a name. Then a sweep of it is useless.
 
         An example is the item `C` in a dict of grades: code looks it up by a grade in the data, and
         nowhere by its name.

@@ -1,4 +1,4 @@
-"""Look up the ranges that people search, in the table `spaces.yml`.
+"""Look up the ranges in which people tune values, in the table `spaces.yml`.
 
 A range is found by the parameter of a library to which the notebook passes a value, or by the name
 of a variable.
@@ -118,8 +118,8 @@ class Row:
             factor: The row's `around`. A factor below 10 is for counts, which are whole numbers.
 
         Returns:
-            None if rounding leaves a whole number only one value. The usual range if the row
-            describes a count and the original value has decimals.
+            None if rounding leaves a whole number only one value. The result of `usual_space` if
+            the row describes a count and the original value has decimals.
         """
         low, high = own / factor, max(own, min(own * factor, self.most))
         if factor >= 10:
@@ -139,9 +139,9 @@ class Row:
             high: Upper end of the row's range.
 
         Returns:
-            None if the row describes a fraction, and the original value is above 1, or is the whole
-            number 1 where the row ends at 1. The usual range if the row describes a count, and the
-            original value has decimals.
+            None if the row describes a fraction and the original value is no fraction: it is above
+            1, or it is the whole number 1 and the row ends at 1. The result of `usual_space` if the
+            row describes a count and the original value has decimals.
         """
         is_count = own > 1 or (own == high and isinstance(own, int))
         if high <= 1.0 and is_count:
@@ -163,15 +163,14 @@ def _table() -> Mapping[str, Any]:
 
 @cache
 def rows() -> Sequence[Row]:
-    """Return the rows of the table, the most important first."""
+    """Return the rows of the table `spaces.yml`, the most important first."""
     return [Row(rank=rank, **row) for rank, row in enumerate(_table()["rows"])]
 
 
 def row_for(receivers: Sequence[Receiver]) -> Row | None:
-    """Return the row of the table that fits the first of several receivers of a value.
+    """Return the first row of the table `spaces.yml` that fits a receiver of a value.
 
-    A receiver that no row fits is skipped. If several rows fit, the first row counts. None if no
-    row fits any receiver.
+    The receivers are tried in their order. None if no row fits any of them.
     """
     for receiver in receivers:
         for row in rows():
@@ -181,13 +180,13 @@ def row_for(receivers: Sequence[Receiver]) -> Row | None:
 
 
 def is_searched(name: str) -> bool:
-    """Return whether people usually search the values of a variable with this name."""
+    """Return whether people usually tune the value of a variable with this name."""
     row = row_for([Receiver(parameter=name)])
     return row is not None and not row.not_swept
 
 
 def optimizers() -> Mapping[str, str]:
-    """Return for each name of an optimizer in Keras the code that makes the same optimizer."""
+    """Return code such as `Adam(learning_rate=0.001)` for each name of an optimizer in Keras."""
     content: Mapping[str, str] = _table()["optimizers"]
     return content
 
@@ -195,9 +194,10 @@ def optimizers() -> Mapping[str, str]:
 def usual_space(own: Any) -> Any:
     """Return the values to search around a value that no row of the table describes.
 
-    Numbers with decimals vary by a factor of ten either way on a logarithmic scale, and fractions
-    from 0.1 to 1 on a linear scale. Whole numbers vary by a factor of four, small ones by 2 either
-    way. None for a value that is neither a number nor a boolean.
+    A number with decimals varies by a factor of ten either way on a logarithmic scale, and a
+    fraction from 0.1 to below 1 on a linear scale. A whole number varies by a factor of four either
+    way, and one up to 10 by 2. A power of two from 8 on gives a list of powers of two. None for a
+    value that is neither a boolean nor a positive number of usual size.
     """
     if isinstance(own, bool):
         return [False, True]

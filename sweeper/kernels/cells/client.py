@@ -103,19 +103,19 @@ class SweepClient(PapermillNotebookClient):
     Args:
         nb_man: papermill's record of how cells ran.
         kernel: Process of the kernel.
-        request: The notebook, and what its trial needs.
+        request: Notebook to execute, with its running trial, settings and callbacks.
         **options: Further options of nbclient.
 
     Attributes:
         kernel: Process of the kernel. If it ends, the client no longer waits for a reply.
-        request: The notebook, and what its trial needs.
+        request: Notebook to execute, with its running trial, settings and callbacks.
         running: The running trial, which receives the points (reported values) and can be stopped.
         printed: Finds scores in printed text.
         reports: Socket that receives the notebook's points, and messages about its reaction to a
             stop.
-        ending: How the execution has ended. Before the kernel has answered: `NotStarted`. While
-            cells run: `Stopped`, which remains the value if a stop ends the cells but not the
-            kernel.
+        ending: How the execution has ended. `NotStarted` until `connect` has succeeded. Then
+            `Stopped`, until the notebook finishes, a cell fails without a stop or the kernel dies.
+            `Stopped` again if the kernel was interrupted before the last value was read.
         exit_code: Exit code of a kernel that died (see `KernelDied`), even if a stop has killed it.
             Negative for a signal. None if the kernel has not died.
         answer: Values that the client read in the kernel after the last cell.
@@ -281,7 +281,10 @@ class SweepClient(PapermillNotebookClient):
         self.ending = Finished()
 
     def _run_cell(self, cell: NotebookNode, index: int) -> CellStatus:
-        """Run one cell. If the execution ends with this cell, set `ending`."""
+        """Run one cell. Set `ending` if the cell fails or calls `exit()`, or if the kernel dies.
+
+        If the trial was stopped, an exception of the cell does not change `ending`.
+        """
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
@@ -378,9 +381,9 @@ class SweepClient(PapermillNotebookClient):
             interval_s = max(_AUTOSAVE_S, took_s / _SAVE_SHARE)
 
     async def _settle_by_time(self) -> None:
-        """Find scores in a printed line that has no end and no longer grows.
+        """Find scores in unfinished lines if the kernel has sent no message for 0.5 s.
 
-        Progress bars print such lines.
+        Progress bars print lines without a line end.
         """
         while True:
             seen = self._messages
@@ -426,7 +429,7 @@ class SweepClient(PapermillNotebookClient):
         return output
 
     def _publish_displayed(self, data: Any) -> None:
-        """Publish the point (values of metrics) in a display's data, if it contains one."""
+        """Give the running trial the point (values of metrics) in a display's data, if any."""
         if not isinstance(data, dict):
             return
         if MIME in data:
@@ -440,7 +443,7 @@ class SweepClient(PapermillNotebookClient):
     def _begin_outputs(self) -> None:
         """Begin to count the bytes of a cell's output from 0.
 
-        This is done when the cell begins, and when its output is cleared.
+        Called when a cell begins, and when its output is cleared.
         """
         self._output_bytes = 0
         self._unchecked_bytes = self.request.cell_output_bytes
@@ -457,7 +460,7 @@ class SweepClient(PapermillNotebookClient):
 
         Args:
             kind: Type of the message, such as `stream`.
-            content: Content of the message. That of an error may be shortened.
+            content: Content of the message. The content of an error may be shortened in place.
             cell: Cell that is running.
             cell_index: Index of the cell in the notebook.
         """
@@ -605,9 +608,9 @@ def _bytes_of(outputs: Sequence[NotebookNode]) -> int:
 
 
 def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:
-    """Return whether a message is one of a widget that nbclient cannot read.
+    """Return whether a message of a widget has data that is not a dictionary.
 
-    nbclient expects that the data of such a message is a dictionary.
+    nbclient expects that the data is a dictionary.
 
     Args:
         kind: Type of the message, such as `comm_open`.

@@ -1,7 +1,7 @@
 """Execute a notebook in place of papermill's engine.
 
-Unlike papermill's engine, this one records the true state of each cell, and keeps the notebook's
-file up to date while a cell runs.
+Unlike papermill's engine, this one does not mark cells that never ran as completed. It also keeps
+the notebook's file up to date while a cell runs.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
     This function replaces papermill's engines, which do not see the kernel's messages.
 
     Args:
-        request: The notebook, and what its trial needs.
+        request: Notebook to execute, with its running trial, settings and callbacks.
         pool: Provides the kernel.
 
     Raises:
@@ -115,7 +115,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
 
     Args:
         live: Record of how the cells ran, which also writes the notebook's file.
-        request: The notebook, and what its trial needs.
+        request: Notebook to execute, with its running trial, settings and callbacks.
         pool: Provides the kernel.
     """
     try:
@@ -177,8 +177,9 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
 def _ending(client: SweepClient) -> Ending:
     """Return how the execution ended.
 
-    A stop of the trial does not count if the notebook has finished, `should_stop` has not told it
-    of the stop, and its scores were read before the kernel was interrupted.
+    If the trial was stopped, this is `Stopped`, even if a cell failed or the kernel died. There is
+    one exception: the notebook has finished, its scores were read before any interrupt of the
+    kernel, and `should_stop` has not returned True.
     """
     if client.exit_code is not None and client.exit_code < 0:
         wait_for_stop(client.running.control)
@@ -192,7 +193,8 @@ def wait_for_stop(control: Control) -> bool:
     """Wait up to 2 s for a stop of the trial, and return whether it was stopped.
 
     When a machine ends all processes, the signal may reach a kernel, or a process of its notebook,
-    before the sweep has handled its own signal and stopped the trial.
+    before the sweep has handled its own signal and stopped the trial. Without the wait, such a
+    trial would count as failed.
     """
     end_s = time.monotonic() + _DOUBT_S
     while control.stop_reason is None and time.monotonic() < end_s:

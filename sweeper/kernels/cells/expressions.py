@@ -42,7 +42,7 @@ def prepare_started(trial: TrialArguments, frozen: Mapping[str, str]) -> str:
     `in_kernel` and calls a function of it, without adding a variable to the notebook.
 
     Args:
-        trial: What the kernel gets.
+        trial: Environment variables, GPU memory limit and seed of the trial.
         frozen: Sources of the notebook's local modules as they were when the sweep began, by
             absolute path without symbolic links.
     """
@@ -65,7 +65,7 @@ def prepare_forked(trial: TrialArguments) -> str:
     has imported the module.
 
     Args:
-        trial: What the kernel gets.
+        trial: Environment variables, GPU memory limit and seed of the trial.
     """
     modules = "__import__('sys').modules"
     return f"{modules}['_sweeper_zygote.in_kernel'].prepare_forked(**{asdict(trial)!r})\n"
@@ -103,8 +103,8 @@ class Answer:
             read at import. None if the question did not ask for them, or if they cannot be read.
         gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
             if torch has used no GPU.
-        notices: Facts that users should know, such as files that the notebook has overwritten:
-            names by the kind of notice (`trials.Notice`).
+        notices: Paths of files that the notebook has overwritten, and names of torch operations
+            whose results may differ when repeated, by the kind of notice (`trials.Notice`).
         numbers: Numbers that the cells have computed, in the form of `in_kernel.WatchedNumbers`.
             Empty unless the environment variable `WATCH_VARIABLE` made the kernel record them.
         changes: Variables that each statement has changed, in the form of

@@ -13,10 +13,12 @@ from ...trials import Params
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
     """Return a notebook whose cells give the params the values of a trial.
 
-    papermill's injected cell follows the parameters cell. It assigns the params whose names the
-    parameters cell assigns but does not read. If the parameters cell has such names, the injected
-    cell is added even if it assigns nothing, so that the notebooks of all trials have the same
-    cells. The values of other params are replaced in the statements that assign them.
+    papermill's injected cell follows the parameters cell. It assigns the params that the parameters
+    cell assigns but does not read. The values of other params are replaced in the statements that
+    assign them.
+
+    The injected cell is added whenever the parameters cell assigns a name that it does not read,
+    even if no param has this name. So the notebooks of all trials have the same cells.
 
     If the language is not Python, the injected cell assigns all params.
 

@@ -62,7 +62,7 @@ def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def redrawn(outputs: Sequence[NotebookNode]) -> list[str]:
-    """Return the names of the streams that have lines which carriage returns have overwritten."""
+    """Return the names of streams, such as `stderr`, in which a carriage return overwrote text."""
     pieces: dict[str, list[str]] = {}
     for output in filter(_is_text, outputs):
         pieces.setdefault(output.name, []).append(output.text)

@@ -13,11 +13,11 @@ from ...notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, RAISING, STOP
 class ReportSocket:
     """Receives the points (reported values) of one trial.
 
-    They come from its kernel and from all processes that the kernel starts.
+    The trial's kernel, and all processes that the kernel starts, may send points.
 
     Attributes:
         handles_stop: Whether the notebook has called `should_stop`, and so may end by itself.
-        is_stopping: Whether the notebook knows of a stop and is ending.
+        is_stopping: Whether `should_stop` has returned True in the notebook.
         raised: Number of calls of `report` that have raised an exception because of a stop. Calls
             of libraries whose logs count as reports are included.
         libraries: Names of the libraries that have logged points.
@@ -33,7 +33,7 @@ class ReportSocket:
         self._socket.setblocking(False)
 
     def bind(self, path: Path) -> None:
-        """Receive points, and messages about stops, from now on.
+        """Receive points (reported values), and messages about stops, from now on.
 
         Args:
             path: Path of the socket. It must be short and not exist yet.
@@ -48,7 +48,7 @@ class ReportSocket:
         return self._socket.fileno()
 
     def take(self) -> list[Point]:
-        """Return the points that have arrived since the last call, in the order of sending."""
+        """Return the reported points that arrived since the last call, in the order of sending."""
         points: list[Point] = []
         while True:
             try:

@@ -114,14 +114,14 @@ class NotebookStopper:
     async def _ask(self, reason: StopReason, own_s: float) -> None:
         """Ask the notebook to end by itself, and wait for it.
 
-        A notebook that has called `should_stop` gets the whole time, unless its trial is pruned.
-        Otherwise, the next report raises an exception. Then the notebook gets the time only if it
-        has reported before, and if this exception is raised within 1 s. The wait ends early if the
-        notebook catches the exception and reports again.
+        A notebook that has called `should_stop` gets `own_s` seconds, unless its trial is pruned.
+        In all other notebooks, the next report raises an exception. A notebook that has reported
+        before gets 1 s to make this report, and then `own_s` more seconds. The wait ends early if
+        it catches the exception and reports again. A notebook that has never reported gets no time.
 
         Args:
             reason: Why the trial is stopped.
-            own_s: Longest wait in seconds.
+            own_s: Seconds in which the notebook may end by itself.
         """
         running = self.request.running
         with contextlib.suppress(OSError):  # The kernel's private folder may have been removed.

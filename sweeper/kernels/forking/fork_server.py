@@ -1,7 +1,7 @@
 """Fork kernels from a zygote: a process that has already imported what the notebook imports.
 
-A notebook must not notice whether its kernel was forked, or started as Jupyter starts it. In any
-doubt, kernels are started.
+A notebook must not notice whether its kernel was forked, or started as Jupyter starts it. If it
+might notice, kernels are started.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def obstacle_of_system() -> Obstacle | None:
 
 
 class _Refused(Exception):
-    """No zygote can fork kernels. The message of the exception says why."""
+    """No kernel of this sweep can be forked any more. The message of the exception says why."""
 
 
 class ForkServer:
-    """Keeps a zygote that has imported what a notebook imports, and forks kernels from it.
+    """Forks kernels from a zygote: a process that has imported what the notebook imports.
 
     Args:
         command: Command that starts the kernels, or the reason why they can never be forked.
@@ -114,7 +114,10 @@ class ForkServer:
 
     @property
     def can_start_early(self) -> bool:
-        """Whether `start_early` would start a zygote: there is none, and kernels can be forked."""
+        """Whether `start_early` would start a zygote (process to fork from).
+
+        False after the first zygote was started, and if kernels can never be forked.
+        """
         return self._import_profile is None and not self._is_impossible
 
     @property
@@ -128,22 +131,23 @@ class ForkServer:
         return isinstance(available, Unready) and available.stage is Stage.NEVER
 
     def start_early(self, modules: Sequence[str]) -> None:
-        """Start a zygote before any kernel has run, unless there is a zygote already.
+        """Start a zygote (process to fork from) before any kernel has run, if `can_start_early`.
 
         Args:
-            modules: Imports that the notebook's code shows, in the form of `shown_imports`.
+            modules: Imports in the notebook's code, each as `module` or `module:name`.
         """
         with self._lock:
             if self.can_start_early:
                 self._start({"modules": modules, "environment": {}})
 
     def record_imports(self, profile: Mapping[str, Any]) -> None:
-        """Start a zygote that imports what a kernel has imported. Later calls have no effect.
+        """Start a zygote (process to fork from) that imports what a kernel has imported.
 
-        A zygote that `start_early` has started is replaced only if its environment differs from the
-        kernel's in a variable that libraries read when they are imported. There are two causes:
+        Later calls have no effect. A zygote that `start_early` has started is replaced only if it
+        differs from the kernel in an environment variable that libraries read when they are
+        imported. There are two causes:
 
-        - A library whose import the notebook's code does not show has set the variable. The new
+        - A library that was not among the `modules` of `start_early` has set the variable. The new
           zygote imports this library, so it has the same value as the kernel.
         - The notebook's own code has set the variable. Then no kernel can be forked.
 
@@ -162,7 +166,7 @@ class ForkServer:
                     self._zygote.let_go()
 
     def _start(self, profile: Mapping[str, Any]) -> None:
-        """Start the thread that keeps a zygote running.
+        """Start the thread that keeps a zygote (process to fork from) running.
 
         Args:
             profile: Modules that the zygote imports, and environment of the kernel that has
@@ -216,7 +220,7 @@ class ForkServer:
         return None
 
     def close(self) -> None:
-        """End the zygote, and with it every kernel that it has forked."""
+        """End the zygote (process to fork from), and with it every kernel that it has forked."""
         with self._lock:
             self._is_closed = True
             if self._zygote is not None:
@@ -225,7 +229,7 @@ class ForkServer:
             self._thread.join()
 
     def _keep_zygote(self) -> None:
-        """Run a zygote, and replace it when it ends. This method runs in a thread."""
+        """Run a zygote (process to fork from), and replace it when it ends. Runs in a thread."""
         excluded: set[str] = set()
         obstacle = f"the process that forks kernels died repeatedly; {SWITCH_OFF}"
         try:
@@ -239,14 +243,15 @@ class ForkServer:
         self.available = Unready(Stage.NEVER, obstacle)
 
     def _use_zygote(self, excluded: set[str]) -> None:
-        """Start one zygote, and fork kernels from it until it ends.
+        """Start one zygote (process to fork from), and fork kernels from it until it ends.
 
         Args:
             excluded: Modules that the zygote does not import. This method adds the modules that
                 keep the zygote from forking, so that the next zygote does not import them.
 
         Raises:
-            _Refused: Another zygote could not fork kernels either.
+            _Refused: The zygote does not start or cannot fork kernels, and a new one would not
+                either.
         """
         profile = self._import_profile
         assert profile is not None
@@ -275,16 +280,16 @@ class ForkServer:
 
         If the report names modules that keep the zygote from forking, add them to `excluded`, and
         return without forks. Return without forks also if there is no report because the zygote was
-        told to end or its folder was removed.
+        told to end or the folder of its socket was removed.
 
         Args:
-            zygote: Zygote that was just started.
+            zygote: Process to fork from, which was just started.
             profile: Modules that the zygote imports, and environment of the kernel that has
                 imported them; see `record_imports`.
             excluded: Modules that the zygote does not import; see `_use_zygote`.
 
         Raises:
-            _Refused: Another zygote could not fork kernels either.
+            _Refused: The zygote cannot fork kernels, and a new one could not either.
         """
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if report is None:
@@ -321,13 +326,13 @@ class ForkServer:
         return ZygoteProcess(self._interpreter, self._setup, imports=imports)
 
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
-        """Run the shared cells, if there are any, then allow forks.
+        """Run the cells tagged `shared`, if any, once for all trials, then allow forks.
 
-        If the cells cannot run once for all trials, fork from the zygote itself: each trial then
-        runs these cells.
+        The cells run in a fork of the zygote, and kernels are then forked from that fork. If this
+        is impossible, kernels are forked from the zygote itself, and each trial runs the cells.
 
         Args:
-            zygote: Zygote that has done its imports.
+            zygote: Process that has imported the notebook's libraries.
             import_s: Seconds that the imports took.
         """
         self.finding = None
@@ -360,10 +365,11 @@ def _modules_of(entry: str) -> set[str]:
 def _set_by_notebook(
     profile: Mapping[str, Any], environment: Mapping[str, str | None]
 ) -> str | None:
-    """Return why no kernel can be forked, if a notebook sets a variable that libraries read.
+    """Return why no kernel can be forked, if a notebook sets an environment variable of a library.
 
-    In a forked kernel, the libraries are imported before the notebook sets the variable, so the
-    variable would have no effect. Return None if the notebook sets no such variable.
+    Libraries read such a variable when they are imported. In a forked kernel, they are imported
+    before the notebook sets the variable, so it would have no effect. Return None if the notebook
+    sets no such variable.
 
     Args:
         profile: Modules and environment of a kernel that has run the notebook.

@@ -19,16 +19,16 @@ ANSWER_S = 10.0
 
 
 class ForkedProcess:
-    """A child of the zygote, with the methods and attributes of `Popen` that kernels need.
+    """Forked process of a kernel, with the methods and attributes of `Popen` that kernels need.
 
     Args:
-        lease: Connection to the zygote. The zygote kills the process when the connection closes.
+        lease: Connection to the parent, which kills the process when the connection closes.
         pid: Process id.
         shared: Shared cells that ran before the fork. None if there are none.
 
     Attributes:
         returncode: Exit code, negative for a signal. None while the process runs.
-        is_orphan: Whether the process ended because the zygote, its parent, has ended.
+        is_orphan: Whether the process ended because its parent has ended.
     """
 
     stdin = stdout = stderr = None
@@ -72,7 +72,7 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
     def release(self) -> None:
-        """Close the connection to the zygote, which then frees the process id."""
+        """Close the connection to the parent process, which then frees the process id."""
         with self._lock:
             self._lease.close()
             os.close(self.pidfd)

@@ -26,11 +26,11 @@ class KernelSetup:
             begins.
         cwd: Working folder of all kernels.
         runtime_folder: Private folder with a short path, for sockets.
-        token: Text with which the value of `guard.MARK_VARIABLE` begins in the environment of all
-            processes of the kernels. `guard.py` finds the processes by it when they must end.
+        token: Start of the value that the environment variable `guard.MARK_VARIABLE` has in all
+            processes of the kernels. By this text, `guard.py` finds the processes that must end.
         frozen: Sources of the modules that kernels import instead of the files on disk, by absolute
             path without symbolic links.
-        random_seed: Seed with which the random generators begin for shared cells.
+        random_seed: Seed of the random generators when cells tagged `shared` begin to run.
     """
 
     name: str

@@ -41,11 +41,14 @@ _log = logging.getLogger(__name__)
 
 
 class Proof(StrEnum):
-    """What is proven about forked kernels. The values are those of `metadata.sweeper.proof`.
+    """What a repeated trial has proven about forked kernels.
+
+    The values are those of `metadata.sweeper.proof`.
 
     Attributes:
         EQUAL: A trial gave exactly the same results in a fresh kernel and in forked kernels.
-        IN_KIND: Results differ in fresh kernels too, but outputs have the same types.
+        IN_KIND: The trial's results differed in a forked kernel, but also between two fresh
+            kernels. The outputs in the forked kernels had the same types as in the first fresh one.
         NONE: Nothing was proven, because the parameters file says `kernels: fork`.
         PENDING: Nothing is proven yet, so the trial's outcome is not recorded yet.
     """
@@ -57,13 +60,13 @@ class Proof(StrEnum):
 
 
 class Verdict(Enum):
-    """Whether a trial's outcome counts, if its kernel was forked before the proof.
+    """Whether to record the outcome of a trial whose kernel was forked before the proof.
 
     The proof repeats a trial in forked kernels, to show that forking changes no result.
 
     Attributes:
         PENDING: The proof has not led to a decision yet.
-        COUNTS: The outcome is recorded: the proof has allowed forks, or `kernels: fork` needs none.
+        COUNTS: The outcome is recorded, because the proof or `kernels: fork` has allowed forks.
         RUN_AGAIN: The trial runs again, because it was decided that kernels are never forked.
     """
 
@@ -78,7 +81,7 @@ class Coverage:
 
     Attributes:
         reason: Why the kernel was started. Empty for a forked kernel.
-        proof: What was proven about forked kernels. None for a fresh kernel.
+        proof: What was proven about forked kernels. None for a kernel that was started.
         proven_by: Run id of the trial whose repetition in forked kernels was the proof. Empty if
             nothing was proven.
     """
@@ -93,7 +96,7 @@ class Run:
     """Results of one run of a trial, to compare the trial's runs in fresh and in forked kernels.
 
     Attributes:
-        execution: Cells, scores and series of the run.
+        execution: Cells with their outputs, final scores, and reported values of the run.
         uses_gpu: Whether torch has used a GPU.
     """
 
@@ -122,7 +125,7 @@ class Reference:
     """A trial that completed in a fresh kernel. Runs in forked kernels are compared with it.
 
     Attributes:
-        spec: Spec of the trial.
+        spec: Params, seed and paths of the trial.
         run: Run of the trial in the fresh kernel.
         duration_s: Duration of the trial in seconds, including the wait for its kernel.
     """
@@ -153,7 +156,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Inconclusive:
-    """A repetition of the reference trial that proves nothing: it was stopped or lacked memory."""
+    """A repetition of the reference trial that proves nothing.
+
+    It was stopped, lost its kernel or lacked memory.
+    """
 
 
 #: Result of a repetition of the reference trial.
@@ -333,12 +339,15 @@ class ForkPolicy:
             return True
 
     def starts_at_once(self, trial: RunningTrial, *, is_usual: bool) -> bool:
-        """Return whether a trial begins at once in a fresh kernel, without a wait for the zygote.
+        """Return whether a trial begins at once in a fresh kernel, without a wait for a fork.
 
-        True for the pathfinder (the trial that is to become the reference), and for trials that
-        cannot be the reference. If no pathfinder is running, a trial that can be the reference
-        becomes the pathfinder. Always False without an early start, and as soon as the reference
-        has completed or the proof has led to a decision.
+        The reference is the trial whose results are compared with those of forked kernels. The
+        pathfinder is the running trial that is to become the reference.
+
+        Return False before `start_early`, if there is a reference, and if it is decided whether
+        kernels are forked. Otherwise, `trial` becomes the pathfinder if there is none and `trial`
+        can be the reference. Return True for the pathfinder and for trials that cannot be the
+        reference.
 
         Args:
             trial: Trial that begins.
@@ -354,10 +363,11 @@ class ForkPolicy:
     def early_origin(
         self, trial: RunningTrial, available: ForkAvailability, *, is_usual: bool
     ) -> KernelOrigin | None:
-        """Return how a trial's kernel is made before the proof. None if `origin` decides.
+        """Return how a trial's kernel is made before forking is proven. None if `origin` decides.
 
-        After an early start, the kernel of the pathfinder (see `starts_at_once`) is started. Other
-        kernels are forked if that is possible, unless too many outcomes wait for the proof.
+        After `start_early`, the kernel of the trial with which forked kernels are to be compared is
+        started. Other kernels are forked if that is possible, unless two outcomes per slot already
+        wait for the proof.
 
         For a trial with `is_usual` False, `origin` decides: the trial may resume from checkpoints,
         which would be lost if its kernel was forked and the proof failed.
@@ -373,7 +383,7 @@ class ForkPolicy:
             return _FORKED if isinstance(available, Ready) else None
 
     def withhold(self, n_trials: int) -> None:
-        """Change the number of ended trials whose outcomes wait for the proof.
+        """Change the number of ended trials whose outcomes wait for the proof of forked kernels.
 
         Args:
             n_trials: 1 when the outcome of a trial begins to wait, -1 when the wait is over.
@@ -382,11 +392,13 @@ class ForkPolicy:
             self._n_withheld += n_trials
 
     def verdict(self, available: ForkAvailability) -> Verdict:
-        """Return whether outcomes of trials count whose kernels were forked before the proof.
+        """Return whether to record the outcomes of trials whose kernels were forked early.
+
+        Early means: before it was proven that forking changes no result.
 
         Args:
-            available: Whether kernels can be forked now. If they never can, these outcomes never
-                count, unless there is a proof.
+            available: Whether kernels can be forked now. If they never can, these trials run again,
+                unless a proof or `kernels: fork` has allowed forks.
         """
         if self._is_open:
             self.origin(available)  # This call sets `_refusal` if no zygote can ever fork.
@@ -397,7 +409,7 @@ class ForkPolicy:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no slot makes the proof, and none runs a trial that may become the reference.
+        """Whether no proof is under way, and no running trial is to become its reference.
 
         The proof repeats the reference, a trial that completed in a fresh kernel. If `is_idle` is
         True, a trial whose outcome waits for the proof must make the proof itself.
@@ -496,10 +508,10 @@ class ForkPolicy:
     def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
         """Run the reference trial again in forked kernels, to prove that forking changes no result.
 
-        Do nothing if there is no reference, if no process can fork kernels now, or if a proof is
-        under way or has led to a decision. If a proof would take longer than forking saves in the
-        trials that are left, decide that kernels are never forked, unless kernels were forked
-        before the proof.
+        Do nothing if no trial has become the reference, if no process can fork kernels now, or if a
+        proof is under way or has led to a decision. If forking saves no more time in the trials
+        that are left than the proof takes, decide instead that kernels are never forked. But always
+        make the proof if kernels were forked before it.
 
         Args:
             available: Whether kernels can be forked now.

@@ -81,7 +81,7 @@ def run_shared_cells(
     Args:
         cells: Cells to run.
         setup: What all kernels have in common.
-        zygote: Path of the zygote's socket.
+        zygote: Socket path of the zygote, the process that has imported the libraries.
         argv: Arguments of all kernels, without the connection file.
 
     Raises:

@@ -52,7 +52,8 @@ def find_interpreter(path: str) -> str | None:
         path: Folder of an environment, path of an interpreter, or a command such as `python3.13`.
 
     Returns:
-        None if there is no such folder, file or command.
+        None if there is no such folder, executable file or command, or if the folder has no
+        interpreter.
     """
     given = Path(path).expanduser()
     if os.path.isdir(given):  # `given.is_dir()` may raise PermissionError.

@@ -223,7 +223,7 @@ class Kernel:
         """Kill a kernel that has not run any cell, without its exit handlers, and wait for its end.
 
         Args:
-            on_gone: See `retire`.
+            on_gone: Function that is called at the end; see `retire`.
         """
         self._signal(signal.SIGKILL)
         self._see_end(on_gone)
@@ -232,7 +232,7 @@ class Kernel:
         """Wait for the kernel's end, and kill it if needed. Then kill the processes it has started.
 
         Args:
-            on_gone: See `retire`.
+            on_gone: Function that is called at the end; see `retire`.
             shutdown_s: Seconds until SIGKILL. 0 for a kernel that was not asked to end.
         """
         if not self._exits_within(shutdown_s):
@@ -265,9 +265,9 @@ class Kernel:
         """Send a signal to the kernel and the processes that it has started.
 
         Returns:
-            The ids of the kernel and of the processes that have its mark in their environment; see
-            `guard.py`. Children that a forked kernel has forked lack its mark. They get the signal
-            only if they are in the kernel's process group.
+            The ids of the kernel and of the processes that have its mark in their environment (the
+            variable `guard.MARK_VARIABLE`). Children that a forked kernel has forked lack its mark.
+            They get the signal only if they are in the kernel's process group.
         """
         self._signal(number)
         # A command such as `!python train.py` has a process group of its own.

@@ -33,7 +33,7 @@ _LAST_RETRY_S = 0.5
 
 
 class QuickClient(AsyncKernelClient):
-    """A client of a kernel that is ready as soon as both of its sockets receive messages.
+    """Client that is ready as soon as both of its sockets receive messages of the kernel.
 
     jupyter_client's own class also waits until no message has come for a while.
     """

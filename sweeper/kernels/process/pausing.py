@@ -27,7 +27,8 @@ _STILL = (b"T", b"t", b"Z", b"X")
 def pause(send: Callable[[int], Collection[int]]) -> None:
     """Pause processes at a moment when none of them holds an exclusive lock of a file.
 
-    Where the system does not list its locks, as on macOS, they are paused at any moment.
+    After 0.5 s, they are paused even if one holds a lock. Where the system does not list its locks,
+    as on macOS, they are paused at once.
 
     Args:
         send: Function that sends a signal to all these processes, and returns their ids.

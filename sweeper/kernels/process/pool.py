@@ -87,7 +87,7 @@ class KernelPool:
 
         Args:
             node: Notebook that was executed in a forked kernel, without cells tagged `shared`.
-            own_names: Names whose values differ between trials.
+            own_names: Names of variables whose values differ between trials.
         """
         self._advice = sharing_advice(node, own_names)
 

@@ -26,10 +26,10 @@ class Bound:
         likely: Predicted final score.
         spread: Standard deviation of the prediction.
         is_beaten: Whether a completed trial has a score above the upper bound of the prediction, so
-            that the trial is unlikely to become the best. As a check, the best trial to which the
-            line is fitted is predicted, too, from its best report up to the same step. If the best
-            score is above the upper bound of even this prediction, bounds are too low to decide,
-            and the value is False.
+            that the predicted trial is unlikely to become the best. As a check, the final score of
+            the best trial to which the line is fitted is predicted, too, from its best report up to
+            the same step. If even the upper bound of this prediction is below the best score, the
+            bounds are too low to decide, and the value is False.
     """
 
     likely: float

@@ -165,7 +165,7 @@ class PredictivePruner(BasePruner):
         return Verdict.GO_ON if is_ahead else Verdict.FREEZE
 
     def thaw(self, curves: Curves, *, to_begin: int) -> int | None:
-        """Choose the frozen trial that should continue in a free slot. Do not thaw it.
+        """Choose the frozen (paused) trial that should continue in a free slot. Do not thaw it.
 
         Args:
             curves: Learning curves of the study.

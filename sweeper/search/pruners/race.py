@@ -160,8 +160,8 @@ class Race:
     def _level(self) -> Array:
         """For each trial and step, its value plus the predicted gain until the training ends.
 
-        The part of the gain that all trials have in common is left out, because it cancels out in a
-        lead.
+        The part of the gain that all trials have in common is left out, because it cancels out in
+        the difference between two trials at the same step.
         """
         halves = np.maximum(self._steps // 2, 1) - 1
         gains = self.values - self.values[:, halves]
@@ -223,9 +223,9 @@ class Race:
 
     @cached_property
     def _wander(self) -> Array:
-        """For each step, the standard deviation of a lead's change until the training ends.
+        """For each step, the standard deviation of a lead's random change until the training ends.
 
-        It is always above zero.
+        A lead is a trial's value minus the leader's. The deviation is always above zero.
         """
         wander: Array = np.maximum(WANDER * self._spread * self._left, 1e-12)
         return wander
@@ -250,9 +250,10 @@ class Race:
 
         This variance is the square of `_wander` at the step from which a trial is predicted.
 
-        The final lead of each completed trial is predicted again from each of its steps, beginning
-        with the first judgement. Of each trial, only the largest squared error counts. 1 if no
-        completed trial but the leader exists, or if a training has no such step before its end.
+        The final lead of each completed trial (its score minus the leader's) is predicted from each
+        step of the training except the last, beginning with the first judgement. Of each trial,
+        only the largest squared error counts. 1 if no trial but the leader has completed, or if a
+        training ends at the first judgement.
         """
         others = np.flatnonzero(self.is_completed)
         others = others[others != self.leader]

@@ -72,9 +72,8 @@ def in_space(
     Args:
         trials: Trials of the study.
         space: Present search space of the study.
-        needs_all: Whether trials are left out, too, if they have other params than the space would
-            give them, more or fewer. A running trial may have fewer, because its params may not all
-            be chosen yet.
+        needs_all: Whether to leave out also trials that have more or fewer params than the space
+            gives them. A running trial may have fewer: perhaps not all its params are chosen yet.
     """
     known = distributions(space)
     seen = []

@@ -79,8 +79,9 @@ def by_share(importances: Mapping[str, Importance]) -> dict[str, Importance]:
 def _shares(model: ScoreModel) -> tuple[Array, Array]:
     """Return the total effect of each param, and the part that it has only with other params.
 
-    Both arrays have the shape (drawn functions, params). The total effects in a function add up to
-    1. The joint parts are shares of the function's variance.
+    Both are measured in functions that are drawn from the Gaussian process, so both arrays have the
+    shape (functions, params). The total effects in a function add up to 1. The other parts are
+    shares of the function's variance.
     """
     import torch
 

@@ -195,14 +195,14 @@ class Padding:
         return filled
 
     def _lacks(self, trial: FrozenTrial) -> bool:
-        """Return whether a trial has no value of a dimension that exists in its branch."""
+        """Return whether a trial lacks the value of any dimension that exists in its branch."""
         if self.distributions.keys() <= trial.params.keys():
             return False
         params = {name: from_scalar(value) for name, value in trial.params.items()}
         return not self.distributions.keys().isdisjoint(self._space.missing(params))
 
     def only_active(self, acquisition: Any) -> Any:
-        """Return an acquisition function that ignores dimensions outside a candidate's branch.
+        """Return an acquisition function that ignores dimensions that a candidate does not have.
 
         If every dimension in `distributions` exists in all trials, return Optuna's function
         unchanged.
@@ -213,7 +213,10 @@ class Padding:
         return _OnlyActive(acquisition, self) if self._branches else acquisition
 
     def padded(self, candidates: torch.Tensor) -> torch.Tensor:
-        """Return candidates in which each dimension that their branch does not use is fixed.
+        """Return candidates, with a fixed value for each dimension that does not exist in them.
+
+        A dimension does not exist if its `when` is false, or if a param that `when` names does not
+        exist.
 
         Args:
             candidates: Points of the unit cube, shape (…, dimensions). A choice is the index of its
@@ -230,7 +233,7 @@ class Padding:
 
 
 class _OnlyActive:
-    """An acquisition function that ignores dimensions outside of a candidate's branch.
+    """An acquisition function that ignores the dimensions that a candidate does not have.
 
     It calls Optuna's function with the fixed values of these dimensions (`Padding.padded`).
     """
@@ -256,7 +259,9 @@ class _OnlyActive:
 
 
 def _branches(space: SearchSpace, columns: list[str]) -> list[_Branch]:
-    """Return the dimensions that only some trials have, each with its conditions, parents first.
+    """Return the dimensions that have a `when`, each with its conditions.
+
+    A dimension comes after its parents, which are the dimensions that its `when` names.
 
     Args:
         space: Search space of the study.

@@ -71,8 +71,8 @@ class ScoreModel:
     def predicts_better_than_luck(self) -> bool:
         """Whether the Gaussian process predicts each score from all others better than by luck.
 
-        The share of the scores' variance that it predicts so must exceed the share that it may
-        reach for scores that do not depend on the params.
+        These predictions must explain a larger share of the scores' variance than they may explain
+        by chance if the scores do not depend on the params.
         """
         noise = float(self.process.noise_var) * np.eye(len(self.scores))
         inverse = np.linalg.inv(self.process.kernel().numpy() + noise)

@@ -79,7 +79,7 @@ def in_order(trials: list[FrozenTrial], *, number: int, lag: int) -> list[Frozen
     Args:
         trials: All trials of the study.
         number: Number of the trial that is proposed.
-        lag: Distance from `number` to the last trial whose end counts, at least 1.
+        lag: Distance from `number` to the last trial whose end the sampler sees, at least 1.
     """
     seen = []
     for trial in trials[: number + 1]:
@@ -96,7 +96,7 @@ def _as_running(trial: FrozenTrial) -> FrozenTrial:
 
 
 def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials, with a violated constraint in those that do not fit into memory.
+    """Return the trials with a constraint, which trials that do not fit into memory violate.
 
     Trials that do not fit into memory have failed, and Optuna's samplers ignore failed trials. So
     the sampler sees them as completed, with the mean score of all other trials, so that their
@@ -151,7 +151,7 @@ def _score(trial: FrozenTrial) -> float:
 
 
 def with_expected_scores(study: optuna.Study, *, is_clipped: bool = False) -> optuna.Study:
-    """Return a view of a study in which trials without a score have the score to be expected.
+    """Return a view of a study in which trials without a score have an expected score.
 
     Pruned and frozen (paused) trials have predicted scores. The prediction uses the learning curves
     of all trials up to the trial's last step. Without these scores, a study in which most trials

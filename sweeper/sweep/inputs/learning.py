@@ -1,4 +1,4 @@
-"""Let a new study begin with the trials of earlier studies with the same params (`learn_from`)."""
+"""Let a study use the best trials of earlier studies with the same params (`learn_from`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _MOST_TRIALS = 100
 def to_learn(plan: SweepPlan, study: Study) -> list[list[LearnedTrial]] | None:
     """Return the best trials of the earlier studies in `learn_from`, to be stored in this study.
 
-    A study that has begun keeps the trials that it got at its start, until `learn_from` names other
-    studies, or none.
+    A study stores these trials when it begins. They are read again only if `learn_from` has changed
+    since.
 
     Returns:
-        The trials of each earlier study, the best first. None if the study keeps the trials that it
-        has, or if it needs none because it only runs trials of a search again.
+        The trials of each earlier study, the best first. None if the study has stored the trials of
+        exactly these studies already. None also if it only runs trials of a search again, and so
+        proposes no params.
 
     Raises:
         SettingsError: An earlier study does not exist, or none of its trials fits this study.

@@ -29,7 +29,7 @@ class Upstream(LocatedStudy):
     """Another study whose saved files or trials this study uses."""
 
     def only_best(self) -> TrialRecord:
-        """Return the best trial: the winner on fresh seeds, if trials were confirmed.
+        """Return the best trial. If the best trials ran again on fresh seeds, it is their winner.
 
         Raises:
             SettingsError: No trial has completed, or several objectives leave no single best trial.

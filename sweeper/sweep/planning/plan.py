@@ -39,7 +39,7 @@ class SweepPlan:
     """All parts of a sweep.
 
     Attributes:
-        workload: What all trials of the sweep have in common.
+        workload: Notebook, settings, paths and more that all trials of the sweep have in common.
         kernel: The kernel of the trials, and why it was chosen.
         executor: Runs the trials, on this machine or on a cluster.
         make_executor: Makes an executor from a workload, for a study that runs the best trials of
@@ -48,9 +48,9 @@ class SweepPlan:
         storage_url: URL of the study's storage.
         tracking: Address of MLflow's store.
         tracks_by_default: Whether neither an option nor the environment names that store.
-        began_s: Time at which the sweep was called, on the monotonic clock.
-        timeout_s: Wall-clock limit from that time on, in seconds. None for no limit.
-        fingerprint: Code, parameters and kernel of the trials.
+        began_s: Time from which `timeout_s` counts, on the monotonic clock.
+        timeout_s: Wall-clock limit of the sweep, in seconds. None for no limit.
+        fingerprint: What decides the trials' results: the kernel, settings, and hashes of the code.
         allow_changes: Whether to resume a study whose trials ran with other code or settings.
         remote: Copy of the study in an object storage. None if there is none.
         adopt: Returns the outcome of a trial that was run before the sweep, so that it is not run
@@ -93,7 +93,7 @@ class SweepPlan:
         return replace(self, workload=replace(self.workload, settings=settings))
 
     def located(self, study: Study) -> LocatedStudy:
-        """Return the study of the plan, once it is open, with its storage and its files."""
+        """Return the opened study together with its paths and the URL of its storage."""
         return LocatedStudy(study=study, paths=self.paths, storage_url=self.storage_url)
 
     @property

@@ -84,9 +84,10 @@ class CheckpointCleaner:
     def _needed(self, records: Mapping[int, TrialRecord]) -> set[int]:
         """Return the numbers of the trials whose checkpoints `completed: best` keeps.
 
-        These are the best trials, and trials that will be confirmed or may still win. If a proposal
-        (`repeat`) or a confirmed trial that may still win runs several times, all its runs are
-        among them, because their mean is known only after the last run.
+        These are the best trials so far, those that `confirm` would now run again on fresh seeds,
+        and the winner of an earlier confirmation. With `repeat`, and in NAME-confirm, several
+        trials run the same params, and the mean of their scores is known only after the last one.
+        So all of them are included as long as their params may be the best or be confirmed.
         """
         study, confirm = self._located.study, self._settings.confirm
         count = 1 if confirm is None else confirm.best
@@ -113,11 +114,11 @@ class CheckpointCleaner:
 
     @cached_property
     def _confirmed(self) -> Confirmation | None:
-        """Ranking of this study's best trials by an earlier confirmation. None without one.
+        """Ranking of this study's best trials on fresh seeds (NAME-confirm). None if there is none.
 
         The checkpoints of its winner are kept. If reading the ranking raises an error, the next
-        access reads it again: a storage that was unavailable once must not cost the winner its
-        checkpoints.
+        access reads it again. Otherwise, the winner would lose its checkpoints if a storage was
+        unavailable once.
         """
         confirming = self._located.readable_following("confirm")
         return None if confirming is None else confirming.study.confirmation

@@ -89,8 +89,8 @@ class Freezer:
 
         If GPU memory is missing, a frozen trial moves the part that it uses to host memory. If none
         can, or if host memory is missing, a frozen trial that uses what is missing is pruned. Of
-        several such trials, the one least likely to win is chosen. Return None if there is none, or
-        if one of them has just freed something, which may be enough.
+        several such trials, the one least likely to win is chosen. Return None if no frozen trial
+        uses what is missing, or if one of them has just freed a part, which may be enough.
 
         Args:
             blocked: What is missing, and which frozen trials use it.

@@ -1,4 +1,4 @@
-"""Find swept names to which the notebook assigns another value after the trial's value.
+"""Find swept names that the notebook itself assigns again, so that the trial's value is lost.
 
 Such a name has the same value at the end of trials that were given different values. Files that
 trials overwrite are found by `execution/notebook_files.py`.

@@ -74,10 +74,9 @@ _MOST_LOSSES = 3
 #: If no trial of the study has completed or was pruned yet, the sweep ends after this number of
 #: failures in a row (chosen, not measured), unless `study.stop_after_failures` is set.
 _FIRST_FAILURES = 10
-#: Under the conditions of `_FIRST_FAILURES`, the sweep ends already after this number of failures
-#: in a row if all have the same error (chosen, not measured). If the sweep has more slots than this
-#: number, one such failure per slot is needed, because trials that run at the same time fail
-#: together.
+#: If these failures have the same error, the sweep ends already after this number of them (chosen,
+#: not measured). If more trials can run at the same time than this number, it ends after as many
+#: failures as trials can run at the same time, because these fail together.
 _FAILURES_ALIKE = 3
 #: A trial that was stopped for one of these reasons has met a fault of the machine that every trial
 #: would meet.
@@ -195,8 +194,8 @@ class TrialScheduler:
     def _ends_at_once(self, spec: TrialSpec) -> bool:
         """End a trial that has just begun, if it cannot run or was run before the sweep.
 
-        The caller holds the lock under which trials are handed out, so other slots begin their
-        trials after this call. So they can already predict durations from the earlier run.
+        The caller holds the lock that a slot needs to get a trial. So other slots begin their
+        trials after this call, and these trials know the duration of the run before the sweep.
 
         Returns:
             Whether the trial has ended.
@@ -247,7 +246,7 @@ class TrialScheduler:
     def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
         """Let a new trial begin.
 
-        Return its spec, and the running trial, by which the sweep can stop it.
+        Return its spec, and its `RunningTrial`, through which the sweep can stop it.
         """
         self._records[record.number] = record
         control = Control() if self._freezer is None else Control(self._make_room)
@@ -292,8 +291,8 @@ class TrialScheduler:
     def _act(self, decision: Decision) -> bool:
         """Carry out a decision.
 
-        Return False if nothing was done: the trial has ended, its state cannot be changed now, or
-        no other trial would use the slot of the trial that is to be frozen.
+        Return False if nothing was done: the trial has ended, it cannot be frozen, thawed or moved
+        off its GPU now, or no new trial would use the slot that freezing it frees.
         """
         trial = self._stop_switch.running_trials().get(decision.number)
         if trial is None:
@@ -334,9 +333,9 @@ class TrialScheduler:
         return not self.is_closed()
 
     def _wait_to_propose(self) -> bool:
-        """Wait as `_wait_for_end` does, then make the next proposal if it can be made.
+        """Wait as `_wait_for_end` does, then propose the next trial's params if this is possible.
 
-        With a fixed order of trials, a proposal may depend on a running trial. Return whether more
+        With `order: fixed`, these params may depend on a trial that still runs. Return whether more
         trials may start.
         """
         self._wait_for_end()
@@ -368,11 +367,11 @@ class TrialScheduler:
         return self._stop_switch.patience_s()
 
     def left_s(self) -> float | None:
-        """Return how many seconds the sweep has left. None for no limit."""
+        """Return how many seconds a preempted sweep has left. None if it is not preempted."""
         return self._stop_switch.left_s
 
     def check_held(self) -> None:
-        """Raise `StudyError` if another sweep has taken over the study: nothing may be written."""
+        """Raise `StudyError` if another sweep has taken over the study. Then write nothing more."""
         self._study.check_held()
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
@@ -424,7 +423,10 @@ class TrialScheduler:
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def _count_loss(self, spec: TrialSpec, outcome: TrialOutcome) -> TrialOutcome:
-        """Count that a trial was lost, and return its outcome: a failure if lost too often."""
+        """Count that a trial was lost (see `_is_lost`), and write its outcome into its notebook.
+
+        Return the outcome. It is a failure if the trial was lost too often.
+        """
         # Losses are counted, not attempts, because attempts also count preemptions in earlier
         # sweeps.
         self._losses[spec.number] += 1
@@ -459,7 +461,10 @@ class TrialScheduler:
         )
 
     def ending(self) -> Chore | None:
-        """Return what users wait for after the last trial: the end of kernels. None before that."""
+        """Return the chore of ending the kernels, for which users wait after the last trial.
+
+        None while trials run or more may begin.
+        """
         is_last = self._has_begun_all or self.is_closed()
         if not is_last or self._stop_switch.running_trials():
             return None
@@ -525,9 +530,9 @@ class TrialScheduler:
             self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")
 
     def _stop_if_worthless(self, ended: TrialRecord) -> None:
-        """Start no more trials if the first three with different params have equal results.
+        """Start no more trials if three trials with different params have equal results.
 
-        `WorthlessRule` compares the last three completed ones, and decides once. If equal scores
+        `WorthlessRule` compares the last three completed trials, and decides once. If equal scores
         may be a coincidence (`Tied`), log a warning instead.
 
         Args:
@@ -550,7 +555,7 @@ class TrialScheduler:
         return any(record.state in trained for record in self._known_records())
 
     def _known_records(self) -> Sequence[TrialRecord]:
-        """Return the records in a list of their own: threads of other slots add records."""
+        """Return a copy of the records, because threads of other slots add records meanwhile."""
         return list(self._records.copy().values())
 
     def _trials_left(self) -> int:
@@ -571,7 +576,7 @@ class TrialScheduler:
     def _to_begin_in_time(self) -> int:
         """Return how many trials are left to begin. 0 if too little time is left for a new trial.
 
-        Then frozen trials continue first, because what is left of their training is shorter.
+        In that case, frozen trials continue first, because the rest of their training is shorter.
         """
         usual_s = self._usual_s()
         is_too_late = usual_s is not None and self._time_left_s() < usual_s
@@ -631,10 +636,10 @@ class TrialScheduler:
         return {name: value for name, value in fixed.items() if name not in record.params}
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
-        """Return the newest notebook of an earlier attempt at a trial or at the trial it retries.
+        """Return the path of the newest notebook of an earlier attempt at a trial.
 
-        An attempt has no notebook if it was killed before it wrote one. Return None for the first
-        attempt at a trial that is no retry.
+        The last attempts at failed trials that it retries count, too. If no attempt has written a
+        notebook, return the path of the newest attempt. None if there was no earlier attempt.
         """
         earlier = [attempt_path(record.notebook, n) for n in range(record.attempt - 1, 0, -1)]
         if earlier and record.notebook.exists():
@@ -686,9 +691,9 @@ def _is_lost(outcome: TrialOutcome) -> bool:
 
 
 def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
-    """Write into the notebook of a lost trial how it has ended: its worker can no longer do it.
+    """Write into the notebook of a lost trial (see `_is_lost`) how the trial has ended.
 
-    Do nothing if this machine has no copy of the notebook.
+    Do nothing if this machine has no copy of the notebook that this attempt has written.
     """
     try:
         metadata = read_metadata(spec.notebook)

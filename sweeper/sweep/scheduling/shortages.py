@@ -31,9 +31,9 @@ class RunAgain(Enum):
 def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
     """Decide how a trial is run again: on another GPU, in a fresh kernel, or alone.
 
-    Return None if the reason of its outcome calls for none of these. Return None also if it would
-    have to run alone, but did so already, or if its params need too much memory in any case
-    (`is_infeasible`), or if it would have to be alone on a GPU, but is not known to have used one.
+    Return None if the reason of its outcome calls for none of these. Return None also in three
+    cases in which a trial should run alone: it was alone already, its params need too much memory
+    in any case (`is_infeasible`), or it should be alone on a GPU but is not known to have used one.
     """
     if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
         return RunAgain.ELSEWHERE
@@ -63,9 +63,9 @@ class Shortages:
         }
 
     def alone_on(self, record: TrialRecord) -> AloneOn | None:
-        """Return what the next attempt at a trial must not share with other trials.
+        """Return what the next attempt at a trial must not share: its GPU or the whole machine.
 
-        Return None if it may share its GPU and the machine.
+        Return None if it may share both with other trials.
         """
         return self._alone.get(record.number)
 

@@ -42,7 +42,7 @@ class PruneRule:
     pruner: Pruner
 
     def judge(self, number: int) -> Prune | None:
-        """Decide to prune a trial if the pruner says so."""
+        """Return the decision to prune a trial if the pruner asks for it, else None."""
         message = self.study.why_to_prune(number, self.pruner)
         return None if message is None else Prune(number, message)
 
@@ -77,7 +77,7 @@ class StopRules:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stop rules")
 
     def consider(self, number: int, point: Point) -> None:
-        """Let the thread judge a trial by scores that it has just reported. Return at once.
+        """Let the thread judge a trial by the scores that the trial has reported. Return at once.
 
         Args:
             number: Trial number in the study.

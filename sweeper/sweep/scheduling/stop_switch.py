@@ -41,7 +41,7 @@ class StopSwitch:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the sweep has left. None for no limit."""
+        """Seconds until the sweep must end, at least 0. None before `end_within` is called."""
         end_by_s = self._end_by_s
         return None if end_by_s is None else max(0.0, end_by_s - time.monotonic())
 
@@ -71,8 +71,8 @@ class StopSwitch:
     def stop(self, number: int, message: str) -> None:
         """Stop one trial for good, at once or as soon as it begins.
 
-        A trial that a killed sweep has interrupted counts as running for the command `stop`, even
-        before this sweep runs it again.
+        The command `stop` also accepts a trial that a killed sweep has interrupted, before this
+        sweep runs it again.
 
         Args:
             number: Trial number in the study.

@@ -1,4 +1,4 @@
-"""Find out whether the params have no effect on the first trials, so that more would be wasted."""
+"""Find out whether the first trials have equal results although their params differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_COMPARED = 3
 class Tied:
     """The compared trials have equal scores, which may be a coincidence.
 
-    The scores are coarse, or series or outputs of the trials differ.
+    The scores are coarse (such as 29/30), or series or outputs of the trials differ.
 
     Attributes:
         run_ids: Run ids of the trials.
@@ -64,9 +64,9 @@ class WorthlessRule:
 
     Args:
         code: Version of the code that the sweep's trials run.
-        names: Params that can have different values. As long as all scores are equal and one of
-            these params has the same value in all compared trials, the rule waits for further
-            trials. It does not wait for a param that the oldest compared trial lacks.
+        names: Params that can have different values. If the compared scores are equal, the rule
+            waits for further trials until each of these params differs between compared trials. It
+            does not wait for a param that the oldest compared trial lacks.
     """
 
     def __init__(self, code: str, names: Collection[str]) -> None:

@@ -101,7 +101,7 @@ GONE_S = 60.0
 
 @dataclass(kw_only=True)
 class Ground:
-    """A folder in which one study is swept, by as many calls of the command as it needs."""
+    """A folder for one study. The command that sweeps it is called until the study is complete."""
 
     folder: Path
     chance: random.Random
@@ -140,7 +140,7 @@ class Ground:
         (self.folder / "nb.yml").write_text("\n".join(lines))
 
     def call(self) -> Command:
-        """Start the command, which is always the same."""
+        """Start the sweep's command, which has the same arguments in each call."""
         storage = [] if self.server is None else ["--storage", self.server.url]
         cluster = [] if self.cluster is None else ["--cluster", self.cluster.url]
         arguments = [
@@ -153,14 +153,14 @@ class Ground:
             return Command(*arguments, cwd=self.folder, env=env, stderr=stderr)
 
     def processes(self) -> list[psutil.Process]:
-        """Return kernels, the processes that fork them, and their children, also on a worker."""
+        """Return kernels, processes that fork them, and their children, also on Dask workers."""
         return kernels_in(self.folder)
 
     def sweep(self, blows: int) -> dict[str, Any]:
         """Call the command until the study is complete. Return the result.
 
         Args:
-            blows: Number of blows, after which the study is completed without others.
+            blows: Largest number of blows. After them, the study is completed undisturbed.
         """
         while True:
             sweep, before = self.call(), self.blows.total()
@@ -221,14 +221,14 @@ class Ground:
         return list(self.temporary.glob(f"sweep-{mark_of(self.out / 'nb')}*"))
 
     def check_nothing_runs(self) -> None:
-        """Check that no process is left soon after the end."""
+        """Check that all processes of `processes` end within `GONE_S` (60) seconds."""
         end_s = time.monotonic() + GONE_S
         while (left := self.processes()) and time.monotonic() < end_s:
             time.sleep(0.1)
         assert not left, left
 
     def check_files(self) -> None:
-        """Check that every executed notebook is valid, at any moment."""
+        """Check that every executed notebook is valid, and that no partly written file is left."""
         for path in self.out.glob("*.ipynb"):
             node = nbformat.reads(path.read_text("utf-8"), as_version=4)
             nbformat.validate(node)
@@ -446,7 +446,10 @@ BLOWS_TO_A_DISK = {"a full disk": _fill, "a folder that may only be read": _make
 
 @contextmanager
 def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
-    """Yield a `Ground` with a small disk, and at random a server, a cluster or a remote copy."""
+    """Yield a study's folder, at random with a database server, a Dask cluster or a remote copy.
+
+    The outputs are on a small disk if one can be mounted.
+    """
     folder, chance = Path(tempfile.mkdtemp(prefix="chaos")), random.Random(seed)
     ground = Ground(folder=folder, chance=chance, trials=trials, only=only)
     with ExitStack() as stack:
@@ -518,6 +521,9 @@ def storm(*, blows: int, seed: int, trials: int = 16, only: Sequence[str] = ()) 
     """Sweep studies until all blows were made. Return the number of blows of each kind.
 
     Args:
+        blows: Number of blows to all studies together.
+        seed: Seed of all random choices. Each study uses the next number.
+        trials: Number of trials of each study.
         only: Kinds of blows that are made. Empty for all kinds.
     """
     struck: Counter[str] = Counter()

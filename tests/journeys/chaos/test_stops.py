@@ -72,14 +72,14 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the command in a folder with its project."""
+    """A process that sweeps a study, and the folder with its notebook and outputs."""
 
     folder: Path
     process: Command
 
     @classmethod
     def begin(cls, folder: Path) -> Call:
-        """Start the command."""
+        """Write the notebook and its parameters file, and start the sweep."""
         folder.mkdir(exist_ok=True)
         write_notebook(folder / "nb.ipynb", TRAIN, parameters="x = 0.5")
         # The remote copy is outside of the sweep's folder, in which `left` looks for processes.
@@ -160,7 +160,7 @@ def measured_life() -> dict[Stage, float]:
 
 
 def stop_at(stage: Stage, later_s: float, folder: Path) -> str | None:
-    """Stop a sweep some time after a stage has begun, resume it, and check both.
+    """Stop a sweep some time after a stage has begun, resume it, and check both sweeps.
 
     Args:
         stage: The stage.
@@ -206,7 +206,7 @@ def stop_often(moments: int, seed: int, life: Mapping[Stage, float]) -> None:
     """Stop sweeps at moments that are spread over their stages.
 
     Args:
-        moments: Number of stops of sweeps that were alive.
+        moments: Number of stops. A stop counts only if the sweep was still running.
         seed: Seed of the random moments.
         life: Duration of each stage in seconds.
     """

@@ -23,7 +23,7 @@ from sweeper.testing import write_notebook
 
 
 def ask(question: Question, **variables: Any) -> Answer:
-    """Ask a stand-in for IPython's shell in which a notebook has these variables."""
+    """Return the answer of a stand-in for IPython's shell with these variables."""
     shell: Any = SimpleNamespace(
         user_ns=variables,
         user_global_ns=variables,
@@ -37,7 +37,7 @@ def ask(question: Question, **variables: Any) -> Answer:
 
 @pytest.fixture
 def replaced_builtins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Replace builtins in a way that Python itself still works with."""
+    """Replace the builtins `float` and `repr`, as a notebook may do."""
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "float", np.float16)
         patch.setattr(builtins, "repr", lambda value: f"<{value}>")

@@ -1,4 +1,4 @@
-"""Kernelspecs of ipykernel can be forked, with their options. Others are started."""
+"""Kernels of `python -m ipykernel_launcher` can be forked, with any options. Others are started."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_kernels_of_ipykernel_can_be_forked_with_any_options(
         ([], "python", "nothing is not a Python interpreter"),
     ],
 )  # fmt: skip
-def test_kernels_of_any_other_kernelspec_are_started_and_the_reason_has_a_remedy(
+def test_a_kernelspec_whose_kernels_cannot_be_forked_gives_a_reason_and_for_python_a_remedy(
     argv: Sequence[str], language: str, fragment: str
 ) -> None:
     obstacle = read(*argv, language=language)
@@ -96,7 +96,10 @@ CELLS = (
 
 
 def sweep(folder: Path) -> Any:
-    """Return the result of a sweep with the kernel `other`, in which no trial fails."""
+    """Sweep with the kernel `other` until a forked kernel has run a trial. Return the result.
+
+    Fail the test if a trial fails.
+    """
     cells = [cell.replace("SPEC", "__import__('os').environ.get('FROM_SPEC')") for cell in CELLS]
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
     options = {"kernel": "other"}

@@ -30,9 +30,9 @@ names["install"](text, sys.argv[3], json.load(open(sys.argv[2])))
 
 
 def run(folder: Path, frozen: Mapping[str, str], code: str, *options: str) -> Any:
-    """Run code in a new interpreter in a folder with frozen modules.
+    """Run code in a new interpreter in a folder. Return the JSON that the code prints.
 
-    Return the JSON that it prints.
+    Modules in `frozen` (sources by path) are imported instead of the folder's files.
     """
     package = str(Path(sweeper.__file__).parent)
     snapshot = folder.parent / "frozen.json"
@@ -64,7 +64,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def test_a_module_snapshot_is_used_and_quoted_even_if_the_file_has_changed_or_is_gone(
+def test_a_changed_or_removed_module_is_imported_from_the_snapshot_and_tracebacks_quote_it(
     tmp_path: Path,
 ) -> None:
     source = "def fail():\n    raise ValueError('first')\n"
@@ -162,9 +162,9 @@ def test_bytecode_of_another_version_of_a_module_in_the_snapshot_is_not_used(
 def test_workers_use_the_module_snapshot_even_if_spawn_was_imported_while_imports_were_watched(
     tmp_path: Path,
 ) -> None:
-    """torch imports `multiprocessing.spawn`.
+    """Two import finders watch `multiprocessing.spawn` here, and must not call each other forever.
 
-    Without the preparation, no kernels are forked for a notebook with torch and a local module.
+    torch imports this module. If this fails, no kernel with torch and a local module is forked.
     """
     code = """
 from importlib import import_module

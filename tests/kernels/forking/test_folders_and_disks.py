@@ -1,4 +1,4 @@
-"""A fault of a folder or disk costs at most one kernel, and later kernels are still forked."""
+"""After a folder was removed or a disk has hung, later kernels are still forked."""
 
 from __future__ import annotations
 

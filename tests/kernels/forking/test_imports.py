@@ -1,4 +1,4 @@
-"""A kernel lists its imported modules. Modules with an effect at import are recognized."""
+"""A kernel lists its imported libraries. Modules that draw random numbers at import are found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeper.kernels.forking.zygote.imports import ImportWatch
 def test_an_import_inside_a_function_is_attributed_to_the_module_that_calls_it_at_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise `a_library` would count as an importer of all that others import through it."""
+    """`a_caller` calls `a_library.load`, which imports a module, so `a_caller` is the importer."""
     (tmp_path / "a_library.py").write_text("def load():\n    import a_drawing_module")
     (tmp_path / "a_drawing_module.py").write_text("import random\nrandom.random()")
     (tmp_path / "a_caller.py").write_text("import a_library\na_library.load()")
@@ -34,7 +34,7 @@ def test_an_import_inside_a_function_is_attributed_to_the_module_that_calls_it_a
 
 
 def imported(folder: Path, module: str) -> bool:
-    """Return whether a kernel that has imported a module from a folder lists the module."""
+    """Return whether `import_profile` lists a module that was imported from a folder."""
     folder.mkdir(parents=True)
     (folder / f"{module}.py").write_text("")
     code = (

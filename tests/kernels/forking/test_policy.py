@@ -56,9 +56,9 @@ def proven(
     trials_left: int = 50,
     available: ForkAvailability = READY,
 ) -> list[KernelOrigin]:
-    """Let the policy compare forked with fresh kernels by runs with these results.
+    """Let the policy run its reference trial again, with these results or two equal ones.
 
-    Return how their kernels were made.
+    Return for each run whether its kernel was started or forked.
     """
     origins: list[KernelOrigin] = []
     left: list[Repetition] = list(runs or [run_of(), run_of()])
@@ -208,14 +208,14 @@ COMING = Unready(Stage.COMING, "it imports")
 
 @pytest.fixture
 def early() -> tuple[ForkPolicy, RunningTrial]:
-    """Return a policy after an early start with two slots, and the trial in its fresh kernel."""
+    """Return a policy after `start_early(2)`, and the first trial, which gets a fresh kernel."""
     policy, first = ForkPolicy(), RunningTrial()
     assert policy.start_early(2)
     assert policy.starts_at_once(first, is_usual=True)
     return policy, first
 
 
-def test_trials_forked_during_the_first_one_count_if_its_repetition_in_a_fork_is_equal(
+def test_trials_forked_during_the_first_one_are_recorded_if_it_gives_equal_results_in_a_fork(
     early: tuple[ForkPolicy, RunningTrial], reference: Reference
 ) -> None:
     policy, first = early

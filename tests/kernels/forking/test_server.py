@@ -60,7 +60,7 @@ def test_the_fork_server_watches_more_children_than_the_system_call_select_suppo
 
 
 def report_of_zygote(tmp_path: Path) -> ZygoteReport:
-    """Start a zygote that finds modules in a folder. Return its report."""
+    """Start a process to fork from, with a folder on PYTHONPATH. Return its report."""
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     setup = KernelSetup(
         name="python3",

@@ -42,7 +42,13 @@ def run_shared(
     fixed: Params | None = None,
     variables: Sequence[str] = ("n0",),
 ) -> list[KernelResult]:
-    """Run a notebook twice with x = 2, after its shared cells."""
+    """Run the first `shared` cells of a notebook once, then the notebook twice with x = 2.
+
+    Args:
+        shared: Number of cells, from the first one, that get the tag `shared`.
+        fixed: Values of parameters in the shared cells and in both runs.
+        variables: Variables to read after each run.
+    """
     source = write_notebook(
         pool.setup.cwd / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4", shared=shared
     )

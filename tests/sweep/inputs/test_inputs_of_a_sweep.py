@@ -152,7 +152,9 @@ def test_a_resumed_study_keeps_its_input_file_even_if_the_best_trial_changes_or_
     assert stages.used[-1] == "weights of 0003"
 
 
-def test_an_input_from_the_best_trial_comes_from_the_winner_on_fresh_seeds(tmp_path: Path) -> None:
+def test_an_input_file_from_the_best_trial_comes_from_the_winner_on_fresh_seeds(
+    tmp_path: Path,
+) -> None:
     stages = Stages(tmp_path)
     stages.pretrain(confirm={"best": 2, "seeds": 2})
     stages.finetune()
@@ -174,7 +176,7 @@ def test_a_moved_study_provides_the_artifact_of_a_trial_unless_the_trials_notebo
         stages.finetune(study={"name": "again"})
 
 
-def test_a_resumed_study_with_another_trial_as_its_input_is_refused_unless_changes_are_allowed(
+def test_a_resumed_study_refuses_an_input_from_another_trial_unless_allow_changes_is_given(
     stages: Stages,
 ) -> None:
     stages.finetune()

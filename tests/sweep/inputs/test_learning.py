@@ -61,7 +61,9 @@ def test_a_study_with_folds_learns_from_one_with_no_folds_or_another_number_of_f
     ]
 
 
-def test_a_resumed_study_learns_from_the_studies_that_learn_from_names_now(tmp_path: Path) -> None:
+def test_a_resumed_study_learns_from_other_studies_after_learn_from_was_changed(
+    tmp_path: Path,
+) -> None:
     bests = {}
     for name, best in (("wrong", 0.2), ("right", 0.9)):
         found = sweep(tmp_path, name, best=best, trials=9)
@@ -80,7 +82,7 @@ def test_a_resumed_study_learns_from_the_studies_that_learn_from_names_now(tmp_p
     assert learned() == []
 
 
-def test_a_refused_command_changes_neither_what_a_study_has_learned_nor_its_queue(
+def test_a_refused_sweep_keeps_a_studys_queue_and_the_trials_it_has_from_earlier_studies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, best in (("first", 0.2), ("second", 0.9)):

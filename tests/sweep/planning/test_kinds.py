@@ -32,7 +32,7 @@ def notebook_with(folder: Path, own: str) -> ResearchNotebook:
     ],
 )
 @pytest.mark.parametrize("section", ["fixed", "smoke", "space"])
-def test_a_value_of_another_type_is_refused_with_both_values_and_a_remedy(
+def test_a_value_of_another_type_than_the_notebooks_value_is_refused_with_a_remedy(
     tmp_path: Path, own: str, value: Any, remedy: str, section: str
 ) -> None:
     sections: dict[str, Any] = {section: {"p": [value] if section == "space" else value}}
@@ -84,7 +84,7 @@ def test_a_range_of_numbers_is_refused_for_a_param_whose_value_in_the_notebook_i
         check_kinds(notebook_with(tmp_path, "'scale'"), settings)
 
 
-def test_a_sweep_with_a_value_of_another_type_is_refused_before_a_file_is_written(
+def test_a_sweep_with_a_value_of_a_wrong_type_is_refused_before_a_file_is_written(
     tmp_path: Path,
 ) -> None:
     notebook = notebook_with(tmp_path, "20").path
@@ -103,7 +103,7 @@ def test_a_sweep_with_a_value_of_another_type_is_refused_before_a_file_is_writte
         ("3", {"low": 0, "high": 10}, None),
     ],
 )
-def test_only_an_integer_range_for_a_float_of_the_notebook_is_reported(
+def test_an_integer_range_is_reported_only_if_the_notebooks_value_is_a_float(
     tmp_path: Path, own: str, dimension: Any, leaves_out_own: bool | None
 ) -> None:
     settings = small_settings("kinds", space={"p": dimension})

@@ -19,7 +19,12 @@ HIDDEN = "from settings import *\nval = lr"
 def found_in(
     code: str, *trials: tuple[Mapping[str, Value], Mapping[str, Value]]
 ) -> Overwritten | None:
-    """Return what is found in trials, each with its given values and its end values."""
+    """Return the overwritten name that is found in trials. None if there is none.
+
+    Args:
+        code: Code of the notebook's second cell.
+        trials: For each trial, the values that it was given, and the values at its end.
+    """
     ended = [
         EndedTrial(run_id=f"{number:04}", given=given, ended=end)
         for number, (given, end) in enumerate(trials)

@@ -51,7 +51,7 @@ def failed(reason: Reason = Reason.CELL_ERROR, message: str = "") -> TrialOutcom
 
 @pytest.fixture
 def swept(storage: RDBStorage, make_scheduler: Make) -> Callable[..., tuple[Study, TrialScheduler]]:
-    """Return a function that runs the trials of a study, or those left, as function calls."""
+    """Return a function that runs all trials that a study still lacks, each as a function call."""
 
     def swept(
         name: str,
@@ -304,7 +304,7 @@ def test_a_trial_that_loses_its_worker_or_runs_out_of_memory_three_times_has_fai
 
 
 @pytest.mark.parametrize("has_artifacts", [True, False])
-def test_a_notebook_of_a_lost_worker_that_states_the_end_counts_if_its_artifacts_have_arrived(
+def test_after_a_worker_is_lost_the_outcome_in_the_notebook_counts_if_all_artifacts_are_there(
     swept: Swept, has_artifacts: bool
 ) -> None:
     specs: list[TrialSpec] = []
@@ -404,7 +404,7 @@ def test_no_trial_begins_if_the_sweep_is_stopped_while_its_params_are_proposed(
     assert len(study.records()) == 1
 
 
-def test_with_order_fixed_a_waiting_slot_continues_after_an_end_a_rerun_or_a_stop(
+def test_with_order_fixed_a_waiting_slot_gets_a_lost_trial_or_the_next_one_or_none_after_a_stop(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})
@@ -416,7 +416,7 @@ def test_with_order_fixed_a_waiting_slot_continues_after_an_end_a_rerun_or_a_sto
     with ThreadPoolExecutor(1) as slot:
 
         def waits() -> Future[Any]:
-            """Let a slot ask for a trial. Return its request, which got no answer so far."""
+            """Ask for a trial in a thread. Check that this call waits, and return its future."""
             asked = slot.submit(scheduler.next_trial)
             until(scheduler._asking.locked)
             threading.Event().wait(0.1)
@@ -483,7 +483,7 @@ def test_a_frozen_trial_that_is_stopped_just_before_it_is_thawed_gets_no_slot(
     assert begun is not None and begun[0].number == 1
 
 
-def test_a_frozen_trial_ends_with_the_sweep_if_the_storage_is_lost_while_the_next_one_is_chosen(
+def test_a_frozen_trial_is_stopped_if_the_storage_is_unavailable_when_the_next_trial_is_chosen(
     storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small_settings("away", study={"trials": 2, "pruner": "auto"})
@@ -592,7 +592,7 @@ def test_each_trial_is_told_how_many_trials_remain_after_all_free_slots_are_fill
     assert [running.usual_s for running in (first, second, third)] == [None, None, 7.0]
 
 
-def test_the_first_trials_know_the_duration_of_the_earlier_run_that_was_adopted_as_trial_0(
+def test_the_first_trials_know_the_duration_of_the_observed_run_before_the_sweep(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     def adopt(spec: TrialSpec, _: Any) -> TrialOutcome | None:
@@ -609,7 +609,7 @@ def test_the_first_trials_know_the_duration_of_the_earlier_run_that_was_adopted_
     assert [running.usual_s for _, running in given] == [7.0, 7.0]
 
 
-def test_once_the_sweep_is_stopped_the_time_left_counts_only_running_trials(
+def test_after_a_stop_the_predicted_time_left_includes_only_running_trials(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("left", study={"trials": 20})

@@ -17,7 +17,7 @@ from sweeper.trials import KernelUse, StudyPaths, TrialOutcome, TrialState
 
 
 class KeptTags:
-    """Keeps the tags of each call that writes the end of a trial, in place of a tracker."""
+    """A fake tracker, which stores the tags of each trial whose end is logged."""
 
     def __init__(self) -> None:
         self.tags: list[Any] = []

@@ -69,7 +69,7 @@ def test_three_trials_with_equal_results_and_different_params_end_the_sweep(
     assert (found.run_ids, found.names) == (["0000", "0001", "0002"], ["lr"])
 
 
-def test_scores_are_equal_also_if_a_trial_states_them_in_another_order(
+def test_scores_are_compared_by_name_even_if_a_trial_has_them_in_another_order(
     rule: Callable[..., WorthlessRule],
 ) -> None:
     trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(3)]

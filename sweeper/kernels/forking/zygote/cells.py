@@ -100,7 +100,7 @@ class CellsProcess:
         return f"raises {type(error).__name__}: {error}"
 
     def _written_since(self) -> str:
-        """Return the text that the last cell wrote to file descriptors, not to `sys.stdout`."""
+        """Return what the last cell wrote to file descriptors 1 and 2, not to `sys.stdout`."""
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
                 stream.flush()

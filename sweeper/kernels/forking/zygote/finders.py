@@ -102,8 +102,8 @@ def _make_importable(folder: str) -> None:
 def _install_snapshot_finder(snapshot: Mapping[str, str]) -> None:
     """Let imports load the modules of a snapshot as they were, even if their files have changed.
 
-    Each module is found under the path of its file on disk, and has this path as `__file__`. The
-    same holds for scripts of `%run`.
+    Each module is found under the path of its file on disk, and has this path as `__file__`. `%run`
+    reads scripts from the snapshot, too.
     """
     sources = {path: source.encode("utf-8", "surrogateescape") for path, source in snapshot.items()}
     folders = _folders_of(sources)
@@ -123,7 +123,11 @@ def _install_snapshot_finder(snapshot: Mapping[str, str]) -> None:
 
 
 def _folders_of(sources: Mapping[str, bytes]) -> set[str]:
-    """Return the folders in which Python looks for the modules of the snapshot."""
+    """Return the folders that must be on Python's search path to import the sweep's snapshot.
+
+    Args:
+        sources: Contents of the local modules as the sweep found them at its start, by path.
+    """
     folders = set()
     for path in sources:
         folder, name = os.path.split(path)
@@ -215,7 +219,7 @@ def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
 
 
 def _run_notebooks_of_snapshot(sources: dict[str, bytes]) -> None:
-    """Let `%run` run notebooks and `.ipy` scripts of the snapshot as they were.
+    """Let `%run` run notebooks and `.ipy` scripts from the snapshot, not from their files on disk.
 
     IPython does not read these files with the `open` that `_open_scripts_of_snapshot` replaces.
     """
@@ -308,8 +312,8 @@ def seed_generators(seed: int, without: Collection[str] = ()) -> None:
 
     Args:
         seed: Seed, an integer of 31 bits.
-        without: Libraries that are not seeded, because cells tagged `shared` have drawn from their
-            generators, and each trial continues from there.
+        without: Libraries that are not seeded. In each trial, their generators continue from where
+            the cells tagged `shared` have left them.
     """
 
     def seed_library(module: Any) -> None:
@@ -323,7 +327,7 @@ def seed_generators(seed: int, without: Collection[str] = ()) -> None:
 
 
 def observe_libraries() -> None:
-    """Publish metrics that a library such as Keras logs as if the notebook had reported them.
+    """Report metrics that libraries such as Keras log, as if the notebook reported them.
 
     A library is observed from the moment when the notebook imports it.
     """
@@ -366,7 +370,7 @@ def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
 
 
 def find_and_watch(watcher: Any, run: _RunBody, name: str, *where: Any) -> Any:
-    """Find a module as the finders after `watcher` do, and let a function run the module's body.
+    """Find a module as the finders after `watcher` do, and let `run` execute the module's body.
 
     Args:
         watcher: Finder in `sys.meta_path` that calls this function.
@@ -385,7 +389,10 @@ def find_and_watch(watcher: Any, run: _RunBody, name: str, *where: Any) -> Any:
 
 
 class _Watched:
-    """Loader that lets a function run a module's body. The body sees the original loader."""
+    """Loader that lets a function run a module's body.
+
+    In the module, `__loader__` is the original loader.
+    """
 
     def __init__(self, loader: Any, run: _RunBody) -> None:
         self._loader = loader
@@ -395,7 +402,7 @@ class _Watched:
         return getattr(self._loader, name)
 
     def exec_module(self, module: Any) -> None:
-        """Let the function run the body of the module."""
+        """Call the function that runs the body of the module."""
         module.__loader__ = self._loader
         module.__spec__.loader = self._loader
         self._run(module, lambda: self._loader.exec_module(module))

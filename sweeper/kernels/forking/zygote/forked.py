@@ -135,9 +135,9 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
     Args:
         request: Request for a kernel or for shared cells, with `env` and `argv`.
         output: File descriptor that becomes the standard output and error of this process.
-        libraries: The zygote's imports. Environment variables that the zygote's start or imports
-            have changed keep the new value, unless the request's value differs from that with which
-            the zygote was started.
+        libraries: Imports of the zygote, the process that kernels are forked from. If its start or
+            imports have changed an environment variable, the fork gets the new value. Exception:
+            the request has another value than the one with which the zygote was started.
     """
     from .cells import reopen_files
 

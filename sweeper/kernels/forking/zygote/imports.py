@@ -29,8 +29,9 @@ class ImportWatch:
     A module has an effect if its import draws random numbers or prints: a notebook would notice it.
 
     Args:
-        effects: Function that returns values by name, which change with each effect. It is called
-            with the names of the modules that are being imported.
+        effects: Function that returns values by name, such as the states of random generators. Each
+            effect changes at least one value. The function is called with the names of the modules
+            that are being imported.
 
     Attributes:
         acting: Modules whose import has an effect, in the order in which their bodies began to run.
@@ -86,7 +87,7 @@ class ImportWatch:
         sys.meta_path.insert(0, _Hidden(modules, needs, self.acting))
 
     def find_spec(self, name: str, *where: Any) -> Any:
-        """Find a module as the other finders do, and watch its body."""
+        """Find a module as the other finders do, and let `_run` execute its body."""
         return find_and_watch(self, self._run, name, *where)
 
     def _run(self, module: ModuleType, body: Callable[[], None]) -> None:
@@ -161,7 +162,7 @@ class _Hidden:
 
     Args:
         modules: Hidden modules by name.
-        needs: Names of the other hidden modules that each module imports.
+        needs: By the name of each hidden module, the names of the hidden modules that it imports.
         acting: Modules whose import draws random numbers or prints. Their bodies run again, in this
             order.
     """

@@ -109,16 +109,16 @@ def prepare_started(
 ) -> None:
     """Prepare a kernel that was started, not forked, for its trial; see also `prepare`.
 
-    The package `sweeper` and the frozen modules become importable: the notebook's local modules, as
-    they were when the sweep began. On Linux, the kernel ends from now on when the sweep's process
-    ends, even if the kernel is paused.
+    The package `sweeper` becomes importable, and so do the frozen modules: the notebook's local
+    modules as they were when the sweep began. On Linux, the kernel ends from now on when the
+    sweep's process ends, even if the kernel is paused.
 
     Args:
         finders: Source of the module `finders`.
         folder: Folder of the package `sweeper`.
         frozen: Sources of the frozen modules, by absolute path without symbolic links.
         random_seed: Seed with which the random generators begin.
-        trial: Arguments of `prepare`.
+        trial: Arguments of `prepare`: the environment variables and the GPU memory limit.
     """
     end_with_parent()
     leave_the_end_to_the_sweep()
@@ -135,7 +135,7 @@ def prepare_forked(random_seed: int, **trial: Any) -> None:
 
     Args:
         random_seed: Seed with which the random generators begin.
-        trial: Arguments of `prepare`.
+        trial: Arguments of `prepare`: the environment variables and the GPU memory limit.
     """
     prepare(**trial)
     finders: Any = sys.modules["_sweeper_zygote.finders"]
@@ -247,10 +247,10 @@ def _cap_memory(fraction: float) -> None:
 
 
 def _answer_questions(shell: Any) -> None:
-    """Let the kernel answer a sweep's question among the `user_expressions` of a request.
+    """Let the kernel answer the sweep's question among the `user_expressions` of a request.
 
     IPython passes the values of user expressions to the notebook's display formatters, which may
-    round values, color them or raise. The sweep's answer does not pass through the formatters.
+    round values, color them or raise. The answer to the sweep does not pass through them.
     """
     evaluate = shell.user_expressions
     files = NotebookFiles(_tried(Path.cwd) or Path())
@@ -384,10 +384,10 @@ class WatchedNumbers:
         shell: IPython's shell.
 
     Attributes:
-        numbers: Two facts about each number, by its expression. `cell`: execution count of the cell
-            that changed the number last. `values`: the number in hexadecimal. For the last element
-            of a list, these are all elements. For the mean of an array, these are all elements and
-            then the mean.
+        numbers: Two facts about each number, by its expression, such as `losses[-1]`. `cell`:
+            execution count of the cell that changed the number last. `values`: the number in
+            hexadecimal. For the last element of a list, `values` has all elements. For the mean of
+            an array, it has all elements and then the mean.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -591,8 +591,8 @@ def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
 
     Args:
         part: The object, which is a part of another one, or the value of a variable.
-        marks: Facts from which `_mark` computes the hash. Other facts about the object, such as its
-            length, are added.
+        marks: Facts from which `_mark` computes the hash. Facts that need no further reading, such
+            as the object's length, are appended to this list.
     """
     kind = type(part)
     if isinstance(part, (list, tuple, set, frozenset, dict)):
@@ -699,7 +699,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _scalar_or_text(value: Any) -> Any:
-    """Return a scalar that JSON supports unchanged, and any other object as a short text.
+    """Return the value of a scalar that JSON supports, and a short text for any other object.
 
     A text that is shortened ends with a digest of the whole text.
     """

@@ -41,8 +41,9 @@ class Libraries:
 
     Attributes:
         refusal: Why no kernel can be forked. None if kernels can be forked.
-        exclude: Modules that another zygote should not import, so that it may be able to fork. They
-            start threads, or the effects of their import cannot be repeated in a fork.
+        exclude: Modules that a new process to fork from should not import, so that it can fork.
+            Their import starts threads, or draws random numbers or prints in a way that cannot be
+            repeated in a fork.
         changed: Environment variables that the interpreter, the boot and the imports have changed,
             as they would in a fresh kernel. By name: the value before and the value after. None is
             for no value.
@@ -87,7 +88,7 @@ class Libraries:
         return {**states, "output": self._app.output_count()}
 
     def _excluded(self, watch: ImportWatch) -> set[str]:
-        """Return the modules that a new zygote should not import, so that it can fork kernels."""
+        """Return the modules that a new process must not import, so that it can fork kernels."""
         culprits = {name for name in watch.acting if not _can_import_in_a_fork(name)}
         foreign = _foreign_threads()
         culprits |= {module for task, module in watch.threads.items() if task in foreign}
