@@ -785,12 +785,14 @@ class Member:
         found: dict[str, Stamp] = {}
         for name, (size, changed_ns) in answer["files"].items():
             found[name] = int(size), int(changed_ns)
-        # Fetch the notebook first while the trial runs, because it shows how far the trial is.
+        # Fetch the notebook first while the trial runs, and other files only after it has arrived
+        # once: a later attempt resumes from a checkpoint only if there is a notebook.
         # Fetch it last after the end: it states the outcome, so no other file may be missing then.
         for name in sorted(found, key=lambda name: name == NOTEBOOK, reverse=not is_over):
             stamp = found[name]
+            is_usable = is_over or name == NOTEBOOK or NOTEBOOK in trial.have
             is_whole = is_over or is_whole_at_once(name) or trial.seen.get(name) == stamp
-            if is_whole and trial.have.get(name) != stamp:
+            if is_usable and is_whole and trial.have.get(name) != stamp:
                 self._fetch(trial, name, stamp, is_over=is_over)
         trial.seen = found
         late = {kind_of(name) for name in found.keys() - trial.have.keys()}

@@ -221,7 +221,7 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "_LOOK_S", 0.01)
-    epochs = [{f"checkpoints/{epoch:06d}.ckpt": epoch} for epoch in (1, 2, 3, 4)]
+    epochs = [{"notebook": 1, f"checkpoints/{epoch:06d}.ckpt": epoch} for epoch in (1, 2, 3, 4)]
     kept: list[list[str]] = []
     folder = tmp_path / "out" / "c"
     (tmp_path / "out").mkdir()
@@ -235,6 +235,27 @@ def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
     assert run_on(member, tmp_path).state is TrialState.COMPLETED
     assert kept == [[], ["000001.ckpt"], ["000002.ckpt"], ["000002.ckpt"]]
     assert [path.name for path in folder.iterdir()] == ["000004.ckpt"]
+
+
+def test_no_checkpoint_arrives_before_its_notebook_without_which_no_attempt_resumes_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_LOOK_S", 0.01)
+    (tmp_path / "out").mkdir()
+    notebook, checkpoint = tmp_path / "out" / "0000.ipynb", tmp_path / "out" / "c" / "000001.ckpt"
+    at_home: list[tuple[bool, bool]] = []
+
+    def look() -> None:
+        at_home.append((notebook.exists(), checkpoint.exists()))
+        if len(at_home) == 2:  # Until now, the kernel has written the notebook at each poll.
+            cluster.lost = []
+
+    member = member_of(tmp_path, lambda _: b"{}")
+    polls = [{"notebook": poll, "checkpoints/000001.ckpt": 1} for poll in range(4)]
+    cluster: Any = PolledCluster(polls, at_home=look, lost=["notebook"])
+    member.cluster = cluster
+    assert run_on(member, tmp_path).state is TrialState.COMPLETED
+    assert at_home == [(False, False), (False, False), (True, True), (True, True)]
 
 
 def test_a_workers_notebook_that_says_completed_is_fetched_only_after_the_trial_is_over(
