@@ -4,4 +4,4 @@ Only this folder uses SQLAlchemy for studies. The folder `search` chooses params
 runs trials.
 """
 
-from .. import search  # noqa: F401  It must be imported before Optuna.
+from .. import search  # noqa: F401  It silences a warning that the import of Optuna causes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -57,99 +58,90 @@ def opened(
         SweepError: The outputs, the study or MLflow cannot be used.
     """
     with ExitStack() as stack:
-        try:
+        with _naming_unusable_files():
+            folder = stack.enter_context(held_folder(plan.paths))
+            stack.enter_context(held_elsewhere(plan.paths, plan.storage_url.file))
+            # From now on, other processes see that a sweep runs and may send requests.
+            stack.callback(Requests(plan.paths, on_request).close)
+            is_restored = False
+
+            def restores() -> None:
+                folder.is_needed = True  # Keep the files of a broken download for the next call.
+                on_restore()
+
+            if plan.remote is not None:
+                is_restored = stack.enter_context(
+                    plan.remote.opened(restores, is_stopped=is_stopped)
+                )
+            if plan.confirming is None:  # A confirming study has the inputs and data of its search.
+                plan = with_inputs(plan)
+            paths = plan.paths
+            is_embedded = plan.storage_url.file == paths.storage
+            if is_embedded and not is_restored:
+                if (move := move_of(paths.facts)) is not None:
+                    follow(move)
+                refuse_lost_database(paths)
+            kept_facts = paths.facts if is_embedded else None
+            begins_anew = partial(_begins_anew, plan)
             study = stack.enter_context(
-                _opened(
-                    plan,
-                    on_request=on_request,
-                    on_restore=on_restore,
-                    on_data=on_data,
-                    is_stopped=is_stopped,
+                closing(
+                    Study.open(
+                        plan.storage_url,
+                        plan.settings,
+                        kept_facts=kept_facts,
+                        begins_anew=begins_anew,
+                        check_held=folder.check,
+                    )
                 )
             )
-        except OSError as error:
-            if error.filename is None:
-                raise
-            raise OutputError(
-                f"{display_path(Path(error.filename))}: cannot be used: {error.strerror}; "
-                "this call has begun no trial"
-            ) from error
-        yield study
+            if plan.confirming is not None:
+                has_changed = bool(changes_since(study, plan.fingerprint))
+                n_trials = study.n_confirming(plan.confirming, has_changed=has_changed)
+                plan = plan.with_trials(n_trials)
+            elif study.facts.replaced_trials and not study.facts.made_of:
+                plan = with_inputs(plan)  # The study begins anew, so use the newest files and data.
+            folder.is_needed = is_restored
+            check_resumed(plan, study, is_restored=is_restored)
+            if not study.records():
+                paths.notes.unlink(missing_ok=True)  # An earlier study in this folder left them.
+            learned = to_learn(plan, study)
+            _note_places(plan, study)
+            data = plan.workload.data
+            if data is not None and plan.settings.cluster is None:
+                # On a cluster, the workers fetch the data themselves.
+                data.bring(on_data, is_stopped)
+            plan = keep_inputs(plan)
+            tracker = stack.enter_context(_opened_tracker(plan, study, is_stopped))
+            # Change the study only now that no check can refuse the call any more: a call that is
+            # refused must leave the study as it was.
+            if plan.confirming is not None:
+                study.confirm(plan.confirming, has_changed=has_changed)
+            study.queue_first(plan.settings, learned)
+            _note_call(plan, study, tracker)
+            folder.is_needed = True
+            if plan.workload.snapshot is not None:
+                keep_snapshot(plan.paths, plan.workload.snapshot)
+            if plan.remote is not None:
+                plan.remote.start()
+        yield plan, study, tracker
 
 
 @contextmanager
-def _opened(
-    plan: SweepPlan,
-    *,
-    on_request: Callable[[str], None],
-    on_restore: Callable[[], None],
-    on_data: Callable[[str], None],
-    is_stopped: Callable[[], bool],
-) -> Iterator[tuple[SweepPlan, Study, Tracker]]:
-    with ExitStack() as stack:
-        folder = stack.enter_context(held_folder(plan.paths))
-        stack.enter_context(held_elsewhere(plan.paths, plan.storage_url.file))
-        # From now on, other processes see that a sweep runs and may send requests.
-        stack.callback(Requests(plan.paths, on_request).close)
-        is_restored = False
+def _naming_unusable_files() -> Iterator[None]:
+    """Convert an error about a file or folder in the block to one that names it.
 
-        def restores() -> None:
-            folder.is_needed = True  # Keep the files of a broken download for the next call.
-            on_restore()
-
-        if plan.remote is not None:
-            is_restored = stack.enter_context(plan.remote.opened(restores, is_stopped=is_stopped))
-        if plan.confirming is None:  # A confirming study has the inputs and data of its search.
-            plan = with_inputs(plan)
-        paths = plan.paths
-        is_embedded = plan.storage_url.file == paths.storage
-        if is_embedded and not is_restored:
-            if (move := move_of(paths.facts)) is not None:
-                follow(move)
-            refuse_lost_database(paths)
-        kept_facts = paths.facts if is_embedded else None
-        begins_anew = partial(_begins_anew, plan)
-        study = stack.enter_context(
-            closing(
-                Study.open(
-                    plan.storage_url,
-                    plan.settings,
-                    kept_facts=kept_facts,
-                    begins_anew=begins_anew,
-                    check_held=folder.check,
-                )
-            )
-        )
-        if plan.confirming is not None:
-            has_changed = bool(changes_since(study, plan.fingerprint))
-            n_trials = study.n_confirming(plan.confirming, has_changed=has_changed)
-            plan = plan.with_trials(n_trials)
-        elif study.facts.replaced_trials and not study.facts.made_of:
-            plan = with_inputs(plan)  # The study begins anew, so use the newest files and data.
-        folder.is_needed = is_restored
-        check_resumed(plan, study, is_restored=is_restored)
-        if not study.records():
-            paths.notes.unlink(missing_ok=True)  # An earlier study in this folder left them.
-        learned = to_learn(plan, study)
-        _note_places(plan, study)
-        data = plan.workload.data
-        if data is not None and plan.settings.cluster is None:
-            # On a cluster, the workers fetch the data themselves.
-            data.bring(on_data, is_stopped)
-        plan = keep_inputs(plan)
-        tracker = stack.enter_context(_opened_tracker(plan, study, is_stopped))
-        # Change the study only now that no check can refuse the call any more: a call that is
-        # refused must leave the study as it was.
-        if plan.confirming is not None:
-            study.confirm(plan.confirming, has_changed=has_changed)
-        study.queue_first(plan.settings, learned)
-        _note_call(plan, study, tracker)
-        folder.is_needed = True
-        if plan.workload.snapshot is not None:
-            keep_snapshot(plan.paths, plan.workload.snapshot)
-        if plan.remote is not None:
-            plan.remote.start()
-        yield plan, study, tracker
+    Raises:
+        OutputError: A file or folder cannot be read, written or removed.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not isinstance(error.filename, str | os.PathLike):
+            raise
+        raise OutputError(
+            f"{display_path(Path(error.filename))}: cannot be used: {error.strerror}; "
+            "this call has begun no trial"
+        ) from error
 
 
 def _begins_anew(plan: SweepPlan, study: Study) -> bool:
